@@ -1,0 +1,185 @@
+"""Table and plots of what `requests` measured."""
+import statistics
+from pathlib import Path
+
+from benchmarks import machine
+
+OURS, PLAIN, LIMIT, KAFKA = 'kafka_scratch, uvloop', 'kafka_scratch, asyncio', 'canned answers (the limit)', 'Apache Kafka'
+PROGRAM, BARE = './your_program.sh', 'python3 that binds a port (the limit)'
+SERVERS = (LIMIT, OURS, PLAIN, KAFKA)
+SHORT = {LIMIT: 'limit', OURS: 'uvloop', PLAIN: 'asyncio', KAFKA: 'Kafka'}
+# Told apart by hatch, position and label as well as by colour.
+LOOKS = {LIMIT: ('#dddddd', ''), OURS: ('#0072b2', ''), PLAIN: ('#56b4e9', '//'), KAFKA: ('#e69f00', 'xx')}
+TARGETS = {(50, 1): .8, (1, 64): .5}  # share of the limit to reach, by (connections, in flight)
+START_TARGET = .25  # seconds
+
+
+class Figures:
+    "The cells of a run, by question, mode and server."
+
+    def __init__(self, cells: list[dict]):
+        self.cells = cells
+        self.questions = list(dict.fromkeys(cell['question'] for cell in cells))
+        self.modes = list(dict.fromkeys((cell['connections'], cell['in_flight']) for cell in cells))
+        self.servers = [server for server in SERVERS if any(cell['server'] == server for cell in cells)]
+
+    def series(self, question: str, mode: tuple, server: str, key: str) -> list[float]:
+        "One figure in every round, in order."
+        return [cell[key] for cell in self.cells if cell['question'] == question and cell['server'] == server
+                and (cell['connections'], cell['in_flight']) == mode and cell[key] is not None]
+
+    def median(self, question: str, mode: tuple, server: str, key: str) -> float | None:
+        found = self.series(question, mode, server, key)
+        return statistics.median(found) if found else None
+
+    def ratio(self, question: str, mode: tuple, server: str, other: str, key: str = 'rate') -> float | None:
+        "Median over the rounds of server / other, each taken within a round."
+        pairs = zip(self.series(question, mode, server, key), self.series(question, mode, other, key))
+        found = [one / two for one, two in pairs if two]
+        return statistics.median(found) if found else None
+
+
+def mode_name(mode: tuple) -> str:
+    "`(50, 1)` -> `50 connections × 1 in flight`."
+    return f'{mode[0]} connection{"s" if mode[0] > 1 else ""} × {mode[1]} in flight'
+
+
+def number(value: float | None, form: str = ',.0f', scale: float = 1) -> str:
+    "A table cell; a dash where nothing was measured."
+    return '–' if value is None else format(value * scale, form)
+
+
+def requests_table(figures: Figures) -> list[str]:
+    "The main table, as markdown lines."
+    lines = ['| request | load | server | requests/s | of the limit | of Kafka | p50 µs | p99 µs | requests per CPU-second '
+             '| of the limit, per CPU | server CPU | load CPU |',
+             '|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|']
+    for question in figures.questions:
+        for mode in figures.modes:
+            for server in figures.servers:
+                at = question, mode, server
+                per_cpu = 'requests_per_cpu_second'
+                lines.append('| ' + ' | '.join([
+                    question, mode_name(mode), server, number(figures.median(*at, 'rate')),
+                    number(figures.ratio(*at, LIMIT), '.2f'), number(figures.ratio(*at, KAFKA), '.1f'),
+                    number(figures.median(*at, 'p50'), scale=1e6), number(figures.median(*at, 'p99'), scale=1e6),
+                    number(figures.median(*at, per_cpu)), number(figures.ratio(*at, LIMIT, per_cpu), '.2f'),
+                    number(figures.median(*at, 'server_cpu'), '.0%'), number(figures.median(*at, 'load_cpu'), '.0%')]) + ' |')
+    return lines
+
+
+def start_table(starts: dict[str, list[dict]]) -> list[str]:
+    "Start times, as markdown lines."
+    lines = ['| started | runs | port open, median | fastest | slowest | first answer, median |', '|---|--:|--:|--:|--:|--:|']
+    for name, runs in starts.items():
+        opened = sorted(run['open'] for run in runs)
+        answered = [run['answer'] for run in runs if 'answer' in run]
+        lines.append(f'| {name} | {len(runs)} | {statistics.median(opened) * 1e3:,.0f} ms | {opened[0] * 1e3:,.0f} ms | {opened[-1] * 1e3:,.0f} ms '
+                     f'| {number(statistics.median(answered) if answered else None, scale=1e3)}{" ms" if answered else ""} |')
+    return lines
+
+
+def targets(figures: Figures, starts: dict[str, list[dict]]) -> list[str]:
+    "What was aimed at, what was measured, and whether that reaches it, as markdown lines."
+    rows = []
+    for question in figures.questions:
+        for mode, share in TARGETS.items():
+            if ratio := figures.ratio(question, mode, OURS, LIMIT):
+                per_cpu = figures.ratio(question, mode, OURS, LIMIT, 'requests_per_cpu_second')
+                rows.append((f'{question}, {mode_name(mode)}: at least {share} of the limit',
+                             f'{ratio:.2f} ({number(per_cpu, ".2f")} per CPU-second)', ratio >= share))
+        for mode in figures.modes:
+            ours, kafka = (figures.median(question, mode, server, 'p99') for server in (OURS, KAFKA))
+            if ours and kafka:
+                rows.append((f'{question}, {mode_name(mode)}: p99 no worse than Kafka\'s',
+                             f'{ours * 1e6:,.0f} µs against {kafka * 1e6:,.0f} µs', ours <= kafka))
+    if PROGRAM in starts:
+        opened = statistics.median(run['open'] for run in starts[PROGRAM])
+        rows.append((f'port open within {START_TARGET * 1e3:.0f} ms', f'{opened * 1e3:.0f} ms', opened <= START_TARGET))
+    return ['| target | measured | |', '|---|--:|---|'] + [
+        f'| {what} | {measured} | {"reached" if reached else "not reached"} |' for what, measured, reached in rows]
+
+
+def plot_rates(figures: Figures, path: Path) -> None:
+    "Requests per second: a row a question, a column a mode, a bar a server."
+    import matplotlib
+    matplotlib.use('Agg')
+    import matplotlib.pyplot as plt
+    rows, columns = len(figures.questions), len(figures.modes)
+    figure, axes = plt.subplots(rows, columns, figsize=(4.2 * columns, 2.9 * rows), squeeze=False, layout='constrained')
+    for row, question in enumerate(figures.questions):
+        for column, mode in enumerate(figures.modes):
+            _bars(axes[row][column], figures, question, mode)
+            axes[row][column].set_title(f'{question}\n{mode_name(mode)}', fontsize=9)
+        axes[row][0].set_ylabel('requests/s')
+    figure.suptitle('Requests per second (median of the rounds; below it the share of the limit)', fontsize=11)
+    _save(figure, path)
+
+
+def _bars(axis, figures: Figures, question: str, mode: tuple) -> None:
+    "One panel, with the target as a line."
+    for position, server in enumerate(figures.servers):
+        rate = figures.median(question, mode, server, 'rate')
+        colour, hatch = LOOKS[server]
+        axis.bar(position, rate, color=colour, hatch=hatch, edgecolor='black', linewidth=.8)
+        share = '' if server == LIMIT else f'\n{figures.ratio(question, mode, server, LIMIT):.2f}'
+        axis.annotate(f'{rate:,.0f}{share}', (position, rate), ha='center', va='bottom', fontsize=8)
+    if mode in TARGETS and LIMIT in figures.servers:
+        level = TARGETS[mode] * figures.median(question, mode, LIMIT, 'rate')
+        axis.axhline(level, color='black', linestyle='--', linewidth=1)
+        axis.annotate(f'target {TARGETS[mode]}', (1, level), xycoords=('axes fraction', 'data'), ha='right', va='bottom', fontsize=8)
+    axis.set_xticks(range(len(figures.servers)), [SHORT[server] for server in figures.servers])
+    axis.margins(y=.25)
+    axis.yaxis.set_major_formatter(lambda value, _: f'{value / 1000:g}k')
+    axis.spines[['top', 'right']].set_visible(False)
+
+
+def plot_latency(figures: Figures, path: Path) -> None:
+    "Latency: a panel a mode; p50 (circle) and p99 (triangle) of each server, joined by a line, log scale."
+    import matplotlib
+    matplotlib.use('Agg')
+    import matplotlib.pyplot as plt
+    figure, axes = plt.subplots(1, len(figures.modes), figsize=(5 * len(figures.modes), .35 * len(figures.questions) * len(figures.servers) + 1.6),
+                                squeeze=False, layout='constrained', sharey=True)
+    labels = [(question, server) for question in figures.questions for server in figures.servers]
+    for axis, mode in zip(axes[0], figures.modes):
+        for height, (question, server) in enumerate(labels):
+            p50, p99 = (figures.median(question, mode, server, key) * 1e6 for key in ('p50', 'p99'))
+            axis.plot([p50, p99], [height, height], color=LOOKS[server][0] if server != LIMIT else '#888888', linewidth=2)
+            axis.plot(p50, height, 'o', color='black', markersize=5)
+            axis.plot(p99, height, '^', color='black', markersize=6)
+        axis.set_xscale('log')
+        axis.xaxis.set_major_formatter(lambda value, _: f'{value:,.0f}')
+        axis.xaxis.set_minor_formatter(lambda value, _: '')
+        axis.set_xlabel('µs (log scale)')
+        axis.set_title(mode_name(mode), fontsize=10)
+        axis.grid(axis='x', alpha=.3)
+    axes[0][0].set_yticks(range(len(labels)), [f'{question}: {SHORT[server]}' for question, server in labels], fontsize=8)
+    axes[0][0].invert_yaxis()
+    figure.suptitle('Latency from send to full answer: circle p50, triangle p99', fontsize=11)
+    _save(figure, path)
+
+
+def _save(figure, path: Path) -> None:
+    import matplotlib.pyplot as plt
+    plt.rcParams['svg.hashsalt'] = 'kafka_scratch'
+    figure.savefig(path.with_suffix('.png'), dpi=120)
+    figure.savefig(path.with_suffix('.svg'), metadata={'Date': None})
+    plt.close(figure)
+
+
+def write(run: dict, results: Path) -> str:
+    "Write requests.md and the plots into `results`; return the table."
+    figures = Figures(run['cells'])
+    lines = ['# Requests per second, latency, start', '', machine.describe(), '',
+             f'{run["rounds"]} interleaved rounds of {run["seconds"]:g} s per cell; medians. Ratios are taken within a round, '
+             'then the median of the rounds. CPU figures are shares of one core.', '',
+             '## Targets', '', *targets(figures, run['starts']), '',
+             '## Requests', '', *requests_table(figures), '',
+             '![Requests per second](requests.png)', '', '![Latency](latency.png)', '',
+             '## Start', '', *start_table(run['starts'])]
+    plot_rates(figures, results / 'requests')
+    plot_latency(figures, results / 'latency')
+    text = '\n'.join(lines) + '\n'
+    (results / 'requests.md').write_text(text)
+    return text
