@@ -71,4 +71,4 @@ def unsupported_version(apis: dict[int, Api]) -> ApiVersionsResponse:
     "The polite refusal of an ApiVersions version that we don't know; to be written in version 0, which every client can read."
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=advertised({API_VERSIONS: apis[API_VERSIONS]}))
 
-api_versions = Api(ApiVersionsRequest, ApiVersionsResponse, answer_api_versions)
+api_versions = Api(ApiVersionsRequest, ApiVersionsResponse, answer_api_versions, cacheable=True)

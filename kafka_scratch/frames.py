@@ -115,8 +115,8 @@ class ResponseHeader:
 # %% ../nbs/04_frames.ipynb #abba6ad1
 API_VERSIONS = 18
 
-class Api(namedtuple('Api', 'request response answer')):
-    "An API: the declarations of its request and its response, and the function that answers."
+class Api(namedtuple('Api', 'request response answer cacheable', defaults=(None, False))):
+    "An API: the declarations of its request and its response, the function that answers, and whether equal requests get equal answers as long as the metadata stays the same."
     @property
     def key(self) -> int: return self.request.API_KEY
     def request_header_version(self, version: int) -> int: return 2 if version in self.request.FLEXIBLE else 1
