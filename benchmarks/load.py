@@ -24,6 +24,7 @@ from benchmarks import processes, wire
 from benchmarks.wire import LENGTH_AND_CORRELATION_ID, Question, WrongAnswer
 
 RING = 1024            # how many correlation ids go round; more than can be in flight
+DISTINCT = 16384       # and how many distinct requests; more than a cache of answers is likely to hold
 FIRST_CORRELATION_ID = 0x0a0b0000
 SILENCE = 10           # seconds without any answer that end a run with an error
 
@@ -43,19 +44,27 @@ class Result:
 
 
 class Ring:
-    "Requests and the first eight bytes of their answers, prepared for `RING` correlation ids in turn."
+    "Requests and the first eight bytes of their answers, prepared for a ring of correlation ids."
 
-    def __init__(self, request: bytes, answer_size: int, in_flight: int):
+    def __init__(self, question: Question, answer_size: int, in_flight: int):
+        self.size = RING if question.varies_at is None else DISTINCT
+        self.requests = [self._request(question, number) for number in range(self.size)]
+        self.prefixes = [LENGTH_AND_CORRELATION_ID.pack(answer_size - 4, FIRST_CORRELATION_ID + number)
+                         for number in range(self.size)]
+        self.request_size, self.answer_size = len(question.request), answer_size
         self.room = min(in_flight * answer_size + 1, 1 << 16)  # what to ask from a socket: larger buffers cost an mmap each
-        ids = range(FIRST_CORRELATION_ID, FIRST_CORRELATION_ID + RING)
-        self.requests = [request[:8] + number.to_bytes(4, 'big') + request[12:] for number in ids]
-        self.prefixes = [LENGTH_AND_CORRELATION_ID.pack(answer_size - 4, number) for number in ids]
-        # Twice round, so that no run of neighbours ever wraps.
-        self.block = memoryview(b''.join(self.requests * 2))
-        self.request_size, self.answer_size = len(request), answer_size
+        # The ring and its beginning again, so that no run of neighbours ever wraps.
+        self.block = memoryview(b''.join(self.requests + self.requests[:in_flight]))
         # Byte 0 of every expected prefix, byte 1 of every one, ...: what strided slices of a read are compared with.
-        flat = b''.join(self.prefixes * 2)
+        flat = b''.join(self.prefixes + self.prefixes[:in_flight])
         self.columns = [flat[byte::8] for byte in range(8)]
+
+    def _request(self, question: Question, number: int) -> bytes:
+        request = bytearray(question.request)
+        request[8:12] = (FIRST_CORRELATION_ID + number).to_bytes(4, 'big')
+        if (at := question.varies_at) is not None:
+            request[at:at + 4] = (int.from_bytes(request[at:at + 4], 'big') + number).to_bytes(4, 'big')
+        return bytes(request)
 
 
 class Meter:
@@ -113,7 +122,7 @@ class Connection:
 
     def send(self, ring: Ring, count: int, now: float) -> None:
         "Put `count` more requests on the wire, as one write."
-        at = self.sent % RING * ring.request_size
+        at = self.sent % ring.size * ring.request_size
         data = ring.block[at:at + count * ring.request_size]
         self.sent += count
         self.sent_at = now
@@ -132,7 +141,7 @@ class Connection:
         "Read once; verify and count the answers that are complete."
         data = self.socket.recv(ring.room)
         if not data:
-            raise WrongAnswer(f'server closed the connection after {self.received} answers')
+            raise WrongAnswer('the server closed the connection')
         if self.pending:
             data = self.pending + data
         size = ring.answer_size
@@ -150,17 +159,17 @@ class Connection:
 
     def verify(self, ring: Ring, data: bytes, count: int) -> None:
         "Compare the length and correlation id of `count` neighbouring answers with what is due."
-        at, size, end = self.received % RING, ring.answer_size, count * ring.answer_size
+        at, size, end = self.received % ring.size, ring.answer_size, count * ring.answer_size
         for byte, column in enumerate(ring.columns):
             if data[byte:end:size] != column[at:at + count]:
                 raise WrongAnswer(self._describe_mismatch(ring, data, count))
 
     def _describe_mismatch(self, ring: Ring, data: bytes, count: int) -> str:
         for number in range(count):
-            due = ring.prefixes[(self.received + number) % RING]
+            due = ring.prefixes[(self.received + number) % ring.size]
             came = data[number * ring.answer_size:][:8]
             if came != due:
-                return (f'answer {self.received + number}: (length, correlation_id) is '
+                return ('(length, correlation_id) of an answer is '
                         f'{LENGTH_AND_CORRELATION_ID.unpack(came)}, due was {LENGTH_AND_CORRELATION_ID.unpack(due)}')
         return 'answers differ'
 
@@ -188,7 +197,7 @@ class Load:
         sizes = {len(connection.first_answer) for connection in self.connections}
         if len(sizes) != 1:
             raise WrongAnswer(f'answers to the same request have different lengths: {sorted(sizes)}')
-        self.ring = Ring(question.request, sizes.pop(), in_flight)
+        self.ring = Ring(question, sizes.pop(), in_flight)
         self.meter = Meter()
         self.poller = select.epoll()
         self.by_descriptor = {}
@@ -197,8 +206,9 @@ class Load:
             self.poller.register(connection.socket.fileno(), select.EPOLLIN)
 
     def start(self) -> None:
-        "Fill every connection's window."
-        for connection in self.connections:
+        "Fill every connection's window, each from another place of the ring, so that distinct requests stay distinct."
+        for number, connection in enumerate(self.connections):
+            connection.sent = connection.received = number * self.ring.size // len(self.connections)
             connection.send(self.ring, self.in_flight, time.perf_counter())
 
     def run(self, seconds: float, count: int | None = None) -> float:
@@ -212,7 +222,7 @@ class Load:
         "One request in flight on each connection: the leanest path, a request at a time."
         poll, clock = self.poller.poll, time.perf_counter
         requests, prefixes, size, room = self.ring.requests, self.ring.prefixes, self.ring.answer_size, self.ring.room
-        latencies, by_descriptor, mask = self.meter.latencies, self.by_descriptor, RING - 1
+        latencies, by_descriptor, mask = self.meter.latencies, self.by_descriptor, self.ring.size - 1
         while clock() < deadline and len(latencies) < count:
             events = poll(SILENCE)
             if not events:
@@ -235,7 +245,7 @@ class Load:
     def _put_together(self, connection: Connection, data: bytes) -> bytes | None:
         "An answer that came in parts; None while it is not complete."
         if not data:
-            raise WrongAnswer(f'server closed the connection after {connection.received} answers')
+            raise WrongAnswer('the server closed the connection')
         data = connection.pending + data
         if len(data) < self.ring.answer_size:
             connection.pending = data
@@ -311,7 +321,7 @@ def measure(port: int, question: Question, connections: int = 1, in_flight: int 
 
 def question_of(options: argparse.Namespace) -> Question:
     "What the command line asks for."
-    return wire.describe(options.topic, options.partitions) if options.topic else wire.api_versions()
+    return wire.describe(options.topic, options.partitions, options.distinct) if options.topic else wire.api_versions()
 
 
 def main() -> None:
@@ -320,6 +330,7 @@ def main() -> None:
     parser.add_argument('--port', type=int, required=True)
     parser.add_argument('--topic', help='ask for this topic instead of for ApiVersions')
     parser.add_argument('--partitions', type=int, default=1, help='how many partitions the topic has')
+    parser.add_argument('--distinct', action='store_true', help='with --topic: no two requests alike')
     parser.add_argument('--connections', type=int, default=1)
     parser.add_argument('--in-flight', type=int, default=1, help='requests under way on each connection')
     parser.add_argument('--seconds', type=float, default=2)

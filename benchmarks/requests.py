@@ -28,9 +28,11 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / 'benchmarks' / 'results'
 TOPICS = {'three': 3, 'hundred': 100}
 MODES = ((1, 1), (50, 1), (1, 64))  # (connections, in flight on each)
-QUESTIONS = {'api-versions': (wire.api_versions(), []),
-             **{f'describe-{count}': (wire.describe(topic, count), ['--topic', topic, '--partitions', str(count)])
-                for topic, count in TOPICS.items()}}
+QUESTIONS = {'api-versions': wire.api_versions(), 'describe-3': wire.describe('three', 3), 'describe-100': wire.describe('hundred', 100),
+             'distinct-3': wire.describe('three', 3, distinct=True)}
+ARGUMENTS = {'api-versions': (), 'describe-3': ('--topic', 'three', '--partitions', 3),  # the same, for the load generator
+             'describe-100': ('--topic', 'hundred', '--partitions', 100),
+             'distinct-3': ('--topic', 'three', '--partitions', 3, '--distinct')}
 BIND_ONLY = ("import socket, sys, time; server = socket.socket(); server.bind(('127.0.0.1', int(sys.argv[1]))); "
              "server.listen(); time.sleep(60)")
 
@@ -88,29 +90,23 @@ def write_properties(path: Path, port: int, log_dir: Path) -> Path:
     return path
 
 
-def broker_command(properties: Path, uvloop: bool) -> list:
-    "How to start this broker with or without uvloop: where it can't be imported, the broker does without."
-    if uvloop:
-        return [sys.executable, '-m', 'kafka_scratch.broker', properties]
-    hide = 'import sys, runpy; sys.modules["uvloop"] = None; runpy.run_module("kafka_scratch.broker", run_name="__main__", alter_sys=True)'
-    return [sys.executable, '-c', hide, properties]
-
-
 def start_brokers(stage: Stage, log_dir: Path) -> None:
     "This broker, twice: with uvloop and with the standard library's event loop."
-    for name, uvloop in ((OURS, True), (PLAIN, False)):
+    for name in (OURS, PLAIN):
         port, short = processes.free_port(), name.rpartition(' ')[2]
         # A directory each: they must not write into each other's logs.
         own_dir = stage.scratch / f'logs-{short}'
         shutil.copytree(log_dir, own_dir)
         properties = write_properties(stage.scratch / f'{short}.properties', port, own_dir)
-        stage.add(name, port, stage.start(broker_command(properties, uvloop), short, port).pid)
+        environment = {**os.environ, 'KAFKA_SCRATCH_LOOP': short}
+        process = stage.start([sys.executable, '-m', 'kafka_scratch.broker', properties], short, port, env=environment)
+        stage.add(name, port, process.pid)
 
 
 def start_canned(stage: Stage, source: Server) -> None:
     "A canned server per question, loaded with the answer that `source` gives."
     ports, pids = {}, {}
-    for key, (question, _) in QUESTIONS.items():
+    for key, question in QUESTIONS.items():
         answer = wire.exchange(source.ports[key], question.request)
         question.check(answer)
         path = stage.scratch / f'{key}.answer'
@@ -124,7 +120,7 @@ def start_canned(stage: Stage, source: Server) -> None:
 def run_load(server: Server, key: str, mode: tuple[int, int], seconds: float) -> dict:
     "One cell: the load generator in a process of its own."
     command = [sys.executable, '-m', 'benchmarks.load', '--json', '--port', server.ports[key], '--pid', server.pids[key],
-               '--connections', mode[0], '--in-flight', mode[1], '--seconds', seconds, *QUESTIONS[key][1]]
+               '--connections', mode[0], '--in-flight', mode[1], '--seconds', seconds, *ARGUMENTS[key]]
     done = subprocess.run([str(part) for part in command], cwd=ROOT, capture_output=True, text=True, timeout=seconds + 60)
     if done.returncode:
         raise RuntimeError(f'{server.name}, {key}, {mode}: {done.stderr[-1000:]}')
@@ -141,7 +137,7 @@ def measure(servers: list[Server], rounds: int, seconds: float) -> list[dict]:
                 for server in servers[turn:] + servers[:turn]:
                     result = run_load(server, key, mode, seconds)
                     if number >= 0:
-                        cells.append({'round': number, 'server': server.name, 'question': QUESTIONS[key][0].name,
+                        cells.append({'round': number, 'server': server.name, 'question': QUESTIONS[key].name,
                                       'connections': mode[0], 'in_flight': mode[1], **result})
                 note(f'{f"round {number + 1}/{rounds}" if number >= 0 else "warm-up"}  {key}  '
                      f'{mode[0]} connections, {mode[1]} in flight')

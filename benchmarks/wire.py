@@ -170,6 +170,7 @@ class Question:
     name: str                        # what the tables call it
     request: bytes                   # the whole frame, correlation_id 0
     check: Callable[[bytes], None]   # raises WrongAnswer unless the answer (whole frame) is right
+    varies_at: int | None = None     # offset of an int32 that can count up from request to request without changing the answer
 
 
 def api_versions() -> Question:
@@ -181,13 +182,19 @@ def api_versions() -> Question:
     return Question('ApiVersions v4', api_versions_request(), check)
 
 
-def describe(topic: str, partitions: int) -> Question:
-    "DescribeTopicPartitions v0 of one topic; right when every partition is there and has a leader."
+def describe(topic: str, partitions: int, distinct: bool = False) -> Question:
+    """DescribeTopicPartitions v0 of one topic; right when every partition is there and has a leader.
+
+    `distinct` asks with another response_partition_limit each time, so that a cache of answers doesn't help.
+    """
     def check(answer: bytes) -> None:
         error, leaders = parse_describe(answer).get(topic, (None, []))
         if error != 0 or len(leaders) != partitions or min(leaders) < 0:
             raise WrongAnswer(f'{topic}: error {error}, leaders {leaders}; {partitions} partitions with a leader were due')
-    return Question(f'DescribeTopicPartitions v0, {partitions} partitions', describe_request(topic), check)
+    request, name = describe_request(topic), f'DescribeTopicPartitions v0, {partitions} partitions'
+    if not distinct:
+        return Question(name, request, check)
+    return Question(f'{name}, no two requests alike', request, check, varies_at=len(request) - 6)  # before cursor and tags
 
 
 def exchange(port: int, request: bytes, timeout: float = 30) -> bytes:

@@ -117,7 +117,7 @@ def describe_page(image, names: list[str], cursor: Cursor | None, limit: int, li
     return response
 
 # %% ../nbs/21_describe_topic_partitions.ipynb #7b4e019c
-def refuse_all(request: DescribeTopicPartitionsRequest, error: ErrorCode) -> DescribeTopicPartitionsResponse:
+def refuse_all(request: DescribeTopicPartitionsRequest, error: int) -> DescribeTopicPartitionsResponse:
     "The same error for everything that was asked."
     return DescribeTopicPartitionsResponse(topics=[DescribeTopicPartitionsResponseTopic(error_code=error, name=topic.name) for topic in request.topics])
 

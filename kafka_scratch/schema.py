@@ -13,11 +13,13 @@ __all__ = ['NEWEST', 'Field', 'UNSET', 'FORMS', 'Span', 'NOTES', 'Explanation', 
 # %% ../nbs/02_schema.ipynb #598e5a6a
 import base64, re, struct
 from collections import namedtuple
+from functools import lru_cache
 from .primitives import *
 
 # %% ../nbs/02_schema.ipynb #40c16842
 NEWEST = 0x7fff   # versions are Int16
 
+@lru_cache
 def version_range(text: str) -> range:
     "A range of versions, as Kafka's schema files write it: `'0-4'` is `range(0, 5)`; `'3+'` goes on for ever; `'none'` is empty."
     match = re.fullmatch(r'(\d+)(?:(\+)|-(\d+))?', text)
@@ -125,7 +127,7 @@ class Codec:
         kinds = [(f, wire_type(f.type, version, flexible and version in f.flexible, version in f.nullable)) for f in present]
         self.plain = [(f, kind) for f, kind in kinds if f.tag is None]
         self.tagged = {f.tag: (f, kind) for f, kind in kinds if f.tag is not None}
-        self.absent = [f for f in message.FIELDS if f not in present]
+        self.absent = [f for f in message.FIELDS if version not in f.versions]
     def __repr__(self): return f'{self.name} v{self.version}'
 
     def __getattr__(self, name):
