@@ -33,10 +33,14 @@ class Figures:
         found = self.series(question, mode, server, key)
         return statistics.median(found) if found else None
 
-    def ratio(self, question: str, mode: tuple, server: str, other: str, key: str = 'rate') -> float | None:
-        "Median over the rounds of server / other, each taken within a round."
+    def ratios(self, question: str, mode: tuple, server: str, other: str, key: str = 'rate') -> list[float]:
+        "server / other within each round, sorted."
         pairs = zip(self.series(question, mode, server, key), self.series(question, mode, other, key))
-        found = [one / two for one, two in pairs if two]
+        return sorted(one / two for one, two in pairs if two)
+
+    def ratio(self, question: str, mode: tuple, server: str, other: str, key: str = 'rate') -> float | None:
+        "Median of the `ratios`."
+        found = self.ratios(question, mode, server, other, key)
         return statistics.median(found) if found else None
 
 
@@ -48,6 +52,14 @@ def mode_name(mode: tuple) -> str:
 def number(value: float | None, form: str = ',.0f', scale: float = 1) -> str:
     "A table cell; a dash where nothing was measured."
     return '–' if value is None else format(value * scale, form)
+
+
+def spread(values: list[float]) -> str:
+    "`0.91 (0.85–0.94)`: the median, and between which values the middle half lies."
+    if len(values) < 2:
+        return number(values[0] if values else None, '.2f')
+    low, middle, high = statistics.quantiles(values, n=4, method='inclusive')
+    return f'{middle:.2f} ({low:.2f}–{high:.2f})'
 
 
 def requests_table(figures: Figures) -> list[str]:
@@ -86,9 +98,9 @@ def targets(figures: Figures, starts: dict[str, list[dict]]) -> list[str]:
     for question in [question for question in figures.questions if WITHOUT_TARGET not in question]:
         for mode, share in TARGETS.items():
             if ratio := figures.ratio(question, mode, OURS, LIMIT):
-                per_cpu = figures.ratio(question, mode, OURS, LIMIT, 'requests_per_cpu_second')
                 rows.append((f'{question}, {mode_name(mode)}: at least {share} of the limit',
-                             f'{ratio:.2f} ({number(per_cpu, ".2f")} per CPU-second)', ratio >= share))
+                             spread(figures.ratios(question, mode, OURS, LIMIT)) + '; per CPU-second '
+                             + spread(figures.ratios(question, mode, OURS, LIMIT, 'requests_per_cpu_second')), ratio >= share))
         for mode in figures.modes:
             ours, kafka = (figures.median(question, mode, server, 'p99') for server in (OURS, KAFKA))
             if ours and kafka:
@@ -174,7 +186,7 @@ def write(run: dict, results: Path) -> str:
     figures = Figures(run['cells'])
     lines = ['# Requests per second, latency, start', '', machine.describe(), '',
              f'{run["rounds"]} interleaved rounds of {run["seconds"]:g} s per cell; medians. Ratios are taken within a round, '
-             'then the median of the rounds. CPU figures are shares of one core.', '',
+             'then the median of the rounds (in brackets: where the middle half of them lies). CPU figures are shares of one core.', '',
              '## Targets', '', *targets(figures, run['starts']), '',
              '## Requests', '', *requests_table(figures), '',
              '![Requests per second](requests.png)', '', '![Latency](latency.png)', '',

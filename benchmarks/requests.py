@@ -1,7 +1,7 @@
 """Requests per second, side by side: this broker, the fastest server there could be, and Apache Kafka.
 
     python -m benchmarks.requests                 # about ten minutes; Kafka takes part when Java and its jars are here
-    python -m benchmarks.requests --rounds 3 --seconds 1
+    python -m benchmarks.requests --rounds 3 --seconds .5
 
 Every server runs at the same time, and the load goes from one to the next within each round, so that a slow minute of
 the machine hits all of them. Ratios are taken inside a round, then the median of the rounds is reported.
@@ -214,8 +214,8 @@ def run(scratch: Path, rounds: int, seconds: float, starts: int) -> dict:
 def main() -> None:
     "Measure requests per second of this broker beside a canned server and Apache Kafka; write table and plots."
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument('--rounds', type=int, default=5, help='interleaved rounds; the median is reported')
-    parser.add_argument('--seconds', type=float, default=2, help='per cell and round')
+    parser.add_argument('--rounds', type=int, default=11, help='interleaved rounds; the median is reported')
+    parser.add_argument('--seconds', type=float, default=.8, help='per cell and round')
     parser.add_argument('--starts', type=int, default=11, help='how many starts to time')
     parser.add_argument('--results', type=Path, default=RESULTS, help='where table, plots and raw figures go')
     parser.add_argument('--redraw', action='store_true', help='only write table and plots again, from the raw figures')

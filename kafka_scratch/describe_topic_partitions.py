@@ -95,9 +95,9 @@ def unknown_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
 
 def describe_topic(image, topic, start: int, most: int, listener: str) -> DescribeTopicPartitionsResponseTopic:
     "A topic with at most so many of its partitions."
-    indexes = [index for index in range(start, min(start + most, len(topic.partitions))) if index in topic.partitions]
+    indexes = [index for index in range(start, min(start + most, len(topic.states))) if index in topic.states]
     return DescribeTopicPartitionsResponseTopic(name=topic.name, topic_id=topic.topic_id, is_internal=topic.name in INTERNAL_TOPICS, topic_authorized_operations=ALL_OPERATIONS,
-        partitions=[describe_partition(image, index, topic.partitions[index], listener) for index in indexes])
+        partitions=[describe_partition(image, index, topic.partition(index), listener) for index in indexes])
 
 # %% ../nbs/21_describe_topic_partitions.ipynb #dbc9eb1f
 def describe_page(image, names: list[str], cursor: Cursor | None, limit: int, listener: str) -> DescribeTopicPartitionsResponse:
@@ -111,7 +111,7 @@ def describe_page(image, names: list[str], cursor: Cursor | None, limit: int, li
         described = describe_topic(image, topic, start, left, listener) if topic else unknown_topic(name)
         response.topics.append(described)
         left -= len(described.partitions)
-        if topic and start + len(described.partitions) < len(topic.partitions) and described.partitions:
+        if topic and described.partitions and start + len(described.partitions) < len(topic.states):
             response.next_cursor = Cursor(topic_name=name, partition_index=start + len(described.partitions))
             break
     return response
