@@ -117,7 +117,7 @@ def replay(log_dir: Path, accelerated: bool) -> dict:
     "In the fresh Python: load the image, and measure time and memory."
     if not accelerated:
         sys.modules['crc32c'] = None  # any import of it now fails, as where it is not installed
-    from kafka_scratch.metadata import load_image
+    from kafka_scratch.metadata_log import load_image
     before, began, spent = memory('VmRSS'), time.perf_counter(), time.process_time()
     image = load_image(log_dir)
     seconds, cpu = time.perf_counter() - began, time.process_time() - spent
@@ -197,7 +197,7 @@ def measure_log(title: str, shape: Shape, log_dir: Path, scratch: Path, options:
     note(f'{title}: wrote {written.records:,} records, {written.bytes:,} bytes')
     found = [case for case in cases(written, log_dir, scratch) if options.only in case.name]
     if not found:
-        raise SystemExit('Nothing to measure: neither Kafka nor kafka_scratch.metadata is here.')
+        raise SystemExit('Nothing to measure: neither Kafka nor kafka_scratch is here.')
     measure(found, options.rounds)
     return table(written, found, title)
 

@@ -92,7 +92,8 @@ def inspect_command(options) -> int:
 
 def image_command(options) -> int:
     "Prints what a metadata log adds up to."
-    from kafka_scratch.metadata import image_json, open_metadata
+    from kafka_scratch.image_json import image_json
+    from kafka_scratch.metadata_log import open_metadata
     if not os.path.isdir(options.log_dir): raise BadInput(f'{options.log_dir} is no directory')
     try: log = open_metadata(options.log_dir, options.until)
     except FileNotFoundError as error: raise BadInput(str(error)) from None

@@ -10,7 +10,7 @@ __all__ = ['RECORD_TYPES', 'FRAME_VERSION', 'Envelope', 'TopicRecord', 'RemoveTo
            'ClientQuotaRecord', 'UserScramCredentialRecord', 'RemoveUserScramCredentialRecord',
            'AccessControlEntryRecord', 'RemoveAccessControlEntryRecord', 'DelegationTokenRecord',
            'RemoveDelegationTokenRecord', 'BeginTransactionRecord', 'EndTransactionRecord', 'AbortTransactionRecord',
-           'NoOpRecord', 'ZkMigrationStateRecord', 'read_envelope', 'record_name', 'read_value', 'write_value',
+           'NoOpRecord', 'ZkMigrationStateRecord', 'read_envelope', 'envelope_name', 'read_value', 'write_value',
            'explain_metadata_value']
 
 # %% ../nbs/16_metadata_records.ipynb #02aa4c2d
@@ -257,7 +257,7 @@ RECORD_TYPES = {cls.API_KEY: cls for cls in (
 
 # %% ../nbs/16_metadata_records.ipynb #1e0cb4fe
 FRAME_VERSION = 1   # of the envelope
-Envelope = namedtuple('Envelope', 'type version body_starts known')
+Envelope = namedtuple('Envelope', 'frame_version type version body_starts known')
 
 def read_envelope(buf: bytes, pos: int = 0) -> Envelope:
     "The three numbers before the body, and whether we know what they name."
@@ -265,17 +265,19 @@ def read_envelope(buf: bytes, pos: int = 0) -> Envelope:
     kind, pos = UnsignedVarint.read(buf, pos)
     version, pos = UnsignedVarint.read(buf, pos)
     known = frame == FRAME_VERSION and kind in RECORD_TYPES and version in RECORD_TYPES[kind].VERSIONS
-    return Envelope(kind, version, pos, known)
+    return Envelope(frame, kind, version, pos, known)
 
-def record_name(kind: int, version: int) -> str:
-    "`record_name(2, 0)` is `'TopicRecord v0'`."
-    return f'{RECORD_TYPES[kind].__name__ if kind in RECORD_TYPES else f"unknown type {kind}"} v{version}'
+def envelope_name(envelope: Envelope) -> str:
+    "What an envelope announces: `'TopicRecord v0'`."
+    frame = '' if envelope.frame_version == FRAME_VERSION else f'frame version {envelope.frame_version} '
+    kind = RECORD_TYPES[envelope.type].__name__ if envelope.type in RECORD_TYPES else f'unknown type {envelope.type}'
+    return f'{frame}{kind} v{envelope.version}'
 
 # %% ../nbs/16_metadata_records.ipynb #bc52585f
 def read_value(value: bytes) -> tuple[Message, int]:
     "The message in the value of a metadata record, and its version."
     envelope = read_envelope(value)
-    if not envelope.known: raise DecodeError(f'{record_name(envelope.type, envelope.version)} is not known here')
+    if not envelope.known: raise DecodeError(f'{envelope_name(envelope)} is not known here')
     return RECORD_TYPES[envelope.type].decode(value, envelope.version, envelope.body_starts), envelope.version
 
 def write_value(m: Message, version: int) -> bytes:

@@ -1,0 +1,151 @@
+"""Every frame that real clients and a real broker exchanged, for the APIs that we serve.
+
+Read, it says what Kafka's own classes read. Written again, it is the same bytes. Explained, every byte has its place. What the real broker
+refused, we refuse. APIs that are added to the broker are covered from then on.
+"""
+import json
+from collections import Counter, namedtuple
+from itertools import zip_longest
+from pathlib import Path
+
+import pytest
+
+from kafka_scratch.api_versions import ApiVersionsResponse
+from kafka_scratch.broker import APIS, Broker
+from kafka_scratch.frames import (API_VERSIONS, PEEK, FrameReader, Refused, RequestHeader, ResponseHeader, explain_request, explain_response, find_api,
+                                  read_request)
+from kafka_scratch.primitives import DecodeError, Int32
+from kafka_scratch.schema import kafka_json
+
+WIRE = Path(__file__).parent/'fixtures'/'wire'
+Frame = namedtuple('Frame', 'name key version raw decoded error client_id', defaults=(None,))   # a request and its response have the same name; raw: with its length
+
+# Requests that Kafka understands though they are not as anyone would write them, and what becomes of the odd part.
+ODD = {'v4-trailing-bytes': 'dropped', 'v0-with-v3-body': 'dropped', 'trailing-bytes': 'dropped', 'client-id-length--2': 'read as null', 'non-utf8-name': 'read as U+FFFD'}
+
+
+def frames_of(text: str | None) -> list[bytes]:
+    "The frames in hexadecimal text, each with its length."
+    return [Int32.write(len(frame)) + frame for frame in FrameReader().feed(bytes.fromhex(text or ''))]
+
+
+def client_frames():
+    "What clients sent and got: a request or a response per line."
+    for path in sorted(WIRE.glob('clients/*.jsonl')):
+        for line in map(json.loads, path.open()):
+            if line['api_key'] not in APIS: continue
+            raw, = frames_of(line['hex'])
+            yield line['direction'], Frame(f'{path.stem}-{line["conn"]}-{line["correlation_id"]}', line['api_key'], line['api_version'], raw, line.get('decoded'), line.get('decoded_error'), line.get('client_id'))
+
+
+def edge_frames():
+    "What was made by hand to try the broker, and its answers. Only the first of several frames is decoded."
+    for path in sorted(WIRE.glob('edge/*.jsonl')):
+        for line in map(json.loads, path.open()):
+            try: requests = frames_of(line['request_hex'])
+            except DecodeError: continue   # lengths that can't be: see the tests of FrameReader
+            responses = [frame for text in line.get('all_responses_hex') or [line['response_hex']] for frame in frames_of(text)]
+            for i, (request, response) in enumerate(zip_longest(requests, responses)):
+                if len(request) < 4 + PEEK.size or PEEK.unpack_from(request, 4)[0] not in APIS: continue
+                key, version, _ = PEEK.unpack_from(request, 4)
+                name = line['name'] + f'-{i + 1}' * (i > 0)
+                known = line.get if i == 0 else lambda key: None
+                yield 'request', Frame(name, key, version, request, known('request_decoded'), known('request_decoded_error'), known('client_id'))
+                if response: yield 'response', Frame(name, key, version, response, known('response_decoded'), None)
+
+
+ALL = [*client_frames(), *edge_frames()]
+REQUESTS = [frame for direction, frame in ALL if direction == 'request' and frame.error is None]
+REFUSED = [frame for direction, frame in ALL if direction == 'request' and frame.error is not None]
+RESPONSES = [frame for direction, frame in ALL if direction == 'response']
+ANSWERS = {frame.name: frame for frame in RESPONSES}
+UNSUPPORTED = [frame for frame in REFUSED if frame.key == API_VERSIONS and frame.name in ANSWERS]   # refused, but with an answer
+
+def each(frames): return pytest.mark.parametrize('frame', frames, ids=lambda frame: frame.name)
+
+
+def spans_touch(explanation) -> bool:
+    "Do the spans cover all bytes from the first to the end of the explanation, without gap or overlap?"
+    ends = [0, *(span.offset + span.length for span in explanation.spans)]
+    return [span.offset for span in explanation.spans] == ends[:-1] and ends[-1] == explanation.end
+
+
+def read_response(frame: Frame):
+    "Header and body of a response, the version of the body, and where it ends. An unsupported version is answered in version 0."
+    api = APIS[frame.key]
+    version = frame.version if frame.version in api.response.VERSIONS else 0
+    header, pos = ResponseHeader.codec(api.response_header_version(version)).read(frame.raw, 4)
+    body, end = api.response.codec(version).read(frame.raw, pos)
+    return header, body, version, end
+
+
+# --- The promises -----------------------------------------------------------------------------------------------------
+
+def test_that_many_frames_are_checked():
+    "So that a fixture that went missing is noticed."
+    assert len(ANSWERS) == len(RESPONSES) and len({frame.name for frame in REQUESTS + REFUSED}) == len(REQUESTS + REFUSED)
+    counts = {name: Counter(frame.key for frame in frames) for name, frames in dict(requests=REQUESTS, refused=REFUSED, responses=RESPONSES).items()}
+    assert {name: (count[18], count[75]) for name, count in counts.items()} == dict(requests=(106, 39), refused=(14, 5), responses=(116, 39))
+    assert len(UNSUPPORTED) == 10
+    assert all(counts['requests'][key] and counts['responses'][key] for key in APIS)
+
+
+@each(REQUESTS)
+def test_a_request_says_what_kafka_reads(frame):
+    header, body = read_request(frame.raw[4:], *find_api(frame.raw, APIS, 4))
+    assert (header.api_key, header.api_version) == (frame.key, frame.version)
+    if frame.decoded is not None: assert (header.client_id or '', kafka_json(body, frame.version)) == (frame.client_id, frame.decoded)   # Kafka turns null into "" here
+
+
+@each(REQUESTS)
+def test_a_request_is_written_as_it_was(frame):
+    api, version = find_api(frame.raw, APIS, 4)
+    header, body = read_request(frame.raw[4:], api, version)
+    again = header.encode(api.request_header_version(version)) + body.encode(version)
+    if ODD.get(frame.name) == 'dropped': assert len(again) < len(frame.raw) - 4 and frame.raw[4:].startswith(again)
+    elif frame.name in ODD: assert again != frame.raw[4:] and read_request(again, api, version) == (header, body)
+    else: assert Int32.write(len(again)) + again == frame.raw
+
+
+@each(REQUESTS)
+def test_every_byte_of_a_request_is_explained(frame):
+    explanation = explain_request(frame.raw, APIS)
+    assert explanation.error is None and spans_touch(explanation)
+    if ODD.get(frame.name) != 'dropped': assert explanation.end == len(frame.raw)
+
+
+@each(REFUSED)
+def test_a_request_that_kafka_refuses_is_refused(frame):
+    with pytest.raises((DecodeError, Refused)): read_request(frame.raw[4:], *find_api(frame.raw, APIS, 4))
+    explanation = explain_request(frame.raw, APIS)
+    assert isinstance(explanation.error, (DecodeError, Refused)) and spans_touch(explanation) and explanation.end <= len(frame.raw)
+    if frame not in UNSUPPORTED:
+        with pytest.raises((DecodeError, Refused)): Broker().answer(frame.raw[4:])   # and the connection is closed
+
+
+@each(UNSUPPORTED)
+def test_an_unsupported_version_of_api_versions_is_answered_byte_for_byte_as_kafka_does(frame):
+    assert Broker().answer(frame.raw[4:]) == ANSWERS[frame.name].raw
+
+
+@each(RESPONSES)
+def test_a_response_says_what_kafka_reads(frame):
+    header, body, version, end = read_response(frame)
+    assert end == len(frame.raw)
+    if frame.decoded is None: return
+    if version == frame.version: assert kafka_json(body, version) == frame.decoded
+    else: assert isinstance(body, ApiVersionsResponse) and kafka_json(body, version).items() <= frame.decoded.items()   # Kafka shows fields of later versions too
+
+
+@each(RESPONSES)
+def test_a_response_is_written_as_it_was(frame):
+    header, body, version, _ = read_response(frame)
+    again = header.encode(APIS[frame.key].response_header_version(version)) + body.encode(version)
+    assert Int32.write(len(again)) + again == frame.raw
+
+
+@each(RESPONSES)
+def test_every_byte_of_a_response_is_explained(frame):
+    version = frame.version if frame.version in APIS[frame.key].response.VERSIONS else 0
+    explanation = explain_response(frame.raw, APIS[frame.key], version)
+    assert explanation.error is None and spans_touch(explanation) and explanation.end == len(frame.raw)
