@@ -147,7 +147,7 @@ def cases(written: Written, log_dir: Path, scratch: Path) -> list[Case]:
                                    ('to a file', str(scratch / 'dump.txt'), '256m')):
             found.append(Case(f'kafka-dump-log, output {name}, heap {heap}',
                               lambda output=output, heap=heap: run_dump_log(written.path, output, heap)))
-    if (ROOT / 'kafka_scratch' / 'metadata.py').exists():
+    if (ROOT / 'kafka_scratch' / 'metadata_log.py').exists():
         found.append(Case('kafka_scratch, crc32c', lambda: run_replay(log_dir, written.totals, True)))
         found.append(Case('kafka_scratch, standard library only', lambda: run_replay(log_dir, written.totals, False)))
     return found

@@ -33,7 +33,7 @@ def too_short(name: str, buf, pos: int, need: int) -> DecodeError:
 class Fixed:
     "A value of fixed size, big-endian: `Int32.read(bytes([0, 0, 0, 7]), 0)` is `(7, 4)`."
     def __init__(self, name: str, format: str, default=0):
-        self.name, self.format, self.default = name, format, default
+        self.name, self.format, self.default = name, format, default   # format and default are for the next chapter
         self._struct = struct.Struct('>' + format)
         self.size = self._struct.size
     def __repr__(self): return self.name
@@ -86,6 +86,7 @@ class VariableLength:
         return (unzigzag(number) if self.signed else number), pos + i + 1
 
     def _endless(self, buf, pos):
+        if len(buf) <= pos: return too_short(self.name, buf, pos, 1)
         if len(buf) - pos < self.longest: return DecodeError(f'{self.name} is cut off: its last byte says that more follow', pos)
         return DecodeError(f'{self.name} takes at most {self.longest} bytes, but the last of them says that more follow', pos)
 
@@ -132,7 +133,8 @@ class Prefixed:
         if not isinstance(value, str if self.text else (bytes, bytearray, memoryview)):
             raise EncodeError(f"{self.name} can't hold {value!r}")
         try: raw = value.encode() if self.text else bytes(value)
-        except UnicodeEncodeError: raise EncodeError(f"{self.name} can't hold {value!r}: not every character has a UTF-8 form") from None
+        except UnicodeEncodeError:
+            raise EncodeError(f"{self.name} can't hold {value!r}: not every character has a UTF-8 form") from None
         if len(raw) > self.longest: raise EncodeError(f'{self.name} holds at most {self.longest} bytes, not {len(raw)}')
         return self.prefix.write(len(raw) + self.compact) + raw
 
@@ -167,7 +169,7 @@ def uuid_bytes(text: str) -> bytes:
     "The sixteen bytes of a UUID as Kafka writes it."
     try: uuid = base64.b64decode(text + '==', b'-_', validate=True)
     except ValueError: uuid = b''
-    if len(uuid) != 16: raise EncodeError(f'{text!r} is no UUID: 22 letters, digits, - and _ are')
+    if len(uuid) != 16: raise EncodeError(f'{text!r} is not a UUID: expected 22 characters from A-Z, a-z, 0-9, - and _')
     return uuid
 
 # %% ../nbs/01_primitives.ipynb #1d247165
@@ -185,7 +187,8 @@ class Array:
         count, start = self.prefix.read(buf, pos)
         count -= self.compact
         if count < 0 and not self.nullable: raise DecodeError(f"{self.name} can't be null, but its count says so", pos)
-        if count > len(buf) - start: raise DecodeError(f'{self.name} claims {count} elements, but only {len(buf) - start} bytes are left', pos)
+        left = len(buf) - start
+        if count > left: raise DecodeError(f'{self.name} claims {count} elements, but only {left} bytes are left', pos)
         return count, start
 
     def read(self, buf, pos: int) -> tuple:

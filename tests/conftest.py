@@ -1,10 +1,28 @@
 "How the tests run: hypothesis without a clock, in CI with the same examples every time, and with a line to paste when one fails."
+import contextlib
+import importlib.util
 import os
 
+import pytest
 from hypothesis import settings
+
+from broker_process import environment, running
 
 settings.register_profile('kafka_scratch', deadline=None, print_blob=True, max_examples=50, derandomize=bool(os.environ.get('CI')))
 settings.load_profile('kafka_scratch')
 
 
 def pytest_configure(config): config.addinivalue_line('filterwarnings', 'ignore:(read|open)_text is deprecated:DeprecationWarning')   # kafka-python's, at import
+
+
+@pytest.fixture
+def start(tmp_path):
+    "Starts brokers below the test's directory; each is stopped when the test is over, and must not have complained."
+    with contextlib.ExitStack() as stack: yield lambda where='.', **settings: stack.enter_context(running(tmp_path/where, **settings))
+
+
+@pytest.fixture(params=['uvloop', 'asyncio'], scope='session')
+def loop(request):
+    "An environment for a broker: with each of the two event loops that it can run on."
+    if importlib.util.find_spec(request.param) is None: pytest.skip(f'{request.param} is not installed')
+    return environment(KAFKA_SCRATCH_LOOP=request.param)

@@ -130,11 +130,11 @@ class Plain:
         if r.feature_level == 0: del self.features[r.name]
     def ProducerIdsRecord(self, r): self.next_producer_id = r.next_producer_id
     def UserScramCredentialRecord(self, r): self.scram[r.mechanism, r.name] = r.iterations
-    def RemoveUserScramCredentialRecord(self, r): self.scram.pop((r.mechanism, r.name), None)
+    def RemoveUserScramCredentialRecord(self, r): del self.scram[r.mechanism, r.name]
     def AccessControlEntryRecord(self, r): self.acls[r.id] = r.principal
-    def RemoveAccessControlEntryRecord(self, r): self.acls.pop(r.id, None)
+    def RemoveAccessControlEntryRecord(self, r): del self.acls[r.id]
     def DelegationTokenRecord(self, r): self.tokens[r.token_id] = r.owner
-    def RemoveDelegationTokenRecord(self, r): self.tokens.pop(r.token_id, None)
+    def RemoveDelegationTokenRecord(self, r): del self.tokens[r.token_id]
 
 
 def fold(entries) -> Plain:
@@ -202,24 +202,24 @@ def births(topic_id, version):
 
 def others(now):
     "Records about anything but topics and partitions: (record, version)."
-    brokers = [] if not now.brokers else [
-        (st.builds(BrokerRegistrationChangeRecord, broker_id=small(sorted(now.brokers)), fenced=st.integers(-1, 1), in_controlled_shutdown=st.integers(-1, 1),
-                   log_dirs=st.lists(directory_ids, max_size=2), unknown_tags=unknown_tags), 2),
-        (st.builds(UnregisterBrokerRecord, broker_id=small(sorted(now.brokers))), 0),
-        (st.builds(FenceBrokerRecord, id=small(sorted(now.brokers))), 0), (st.builds(UnfenceBrokerRecord, id=small(sorted(now.brokers))), 0)]
-    builds = st.builds
+    builds, brokers = st.builds, []
+    for i, broker in now.brokers.items():
+        epoch = broker['epoch']
+        brokers += [(builds(BrokerRegistrationChangeRecord, broker_id=st.just(i), broker_epoch=st.just(epoch), fenced=st.integers(-1, 1), in_controlled_shutdown=st.integers(-1, 1),
+                            log_dirs=st.lists(directory_ids, max_size=2), unknown_tags=unknown_tags), 2),
+                    (st.just(UnregisterBrokerRecord(broker_id=i, broker_epoch=epoch)), 0), (st.just(FenceBrokerRecord(id=i, epoch=epoch)), 0), (st.just(UnfenceBrokerRecord(id=i, epoch=epoch)), 0)]
     return brokers + [
         (builds(RegisterBrokerRecord, broker_id=st.integers(1, 3), broker_epoch=st.integers(0, 99), end_points=endpoints, rack=small([None, 'r']), fenced=st.booleans(),
                 in_controlled_shutdown=st.booleans(), log_dirs=st.lists(directory_ids, max_size=2), unknown_tags=unknown_tags), 3),
         (builds(ConfigRecord, resource_type=small([2, 4, 32]), resource_name=names, name=small(['x', 'y']), value=small([None, '', '1', '2'])), 0),
         (builds(FeatureLevelRecord, name=names, feature_level=st.integers(0, 3)), 0),
         (builds(ProducerIdsRecord, next_producer_id=st.integers(0, 2**63 - 1)), 0),
-        (builds(ClientQuotaRecord, entity=st.lists(builds(EntityData, entity_type=small(['user', 'ip']), entity_name=st.none() | names), max_size=2, unique_by=lambda e: e.entity_type),
+        (builds(ClientQuotaRecord, entity=st.lists(builds(EntityData, entity_type=small(['user', 'ip']), entity_name=st.none() | names), min_size=1, max_size=2, unique_by=lambda e: e.entity_type),
                 key=small(['k', 'l']), value=st.floats(allow_nan=False), remove=st.booleans()), 0),
         (builds(UserScramCredentialRecord, name=names, mechanism=st.integers(1, 2), salt=st.binary(max_size=3), iterations=st.integers(1, 9)), 0),
-        (builds(RemoveUserScramCredentialRecord, name=names, mechanism=st.integers(1, 2)), 0),
-        (builds(AccessControlEntryRecord, id=ids, principal=names), 0), (builds(RemoveAccessControlEntryRecord, id=ids), 0),
-        (builds(DelegationTokenRecord, owner=names, renewers=st.lists(names, max_size=2), token_id=names), 0), (builds(RemoveDelegationTokenRecord, token_id=names), 0),
+        *[(st.just(RemoveUserScramCredentialRecord(mechanism=mechanism, name=name)), 0) for mechanism, name in now.scram],
+        (builds(AccessControlEntryRecord, id=ids, principal=names), 0), *[(st.just(RemoveAccessControlEntryRecord(id=i)), 0) for i in now.acls],
+        (builds(DelegationTokenRecord, owner=names, renewers=st.lists(names, max_size=2), token_id=names), 0), *[(st.just(RemoveDelegationTokenRecord(token_id=i)), 0) for i in now.tokens],
         (builds(RegisterControllerRecord, controller_id=st.integers(1, 2), incarnation_id=ids, end_points=endpoints), 0),
         (builds(NoOpRecord, unknown_tags=unknown_tags), 0), (builds(ZkMigrationStateRecord), 0)]
 
@@ -341,7 +341,7 @@ def test_reading_in_pieces_of_any_size_makes_no_difference(segments, piece, data
     assert image.last_offset == (kept[-1].last if kept else -1)
 
 
-@settings(max_examples=8)
+@settings(max_examples=20)
 @given(logs(most=10))
 def test_following_a_log_byte_by_byte_ends_in_the_same_image(segments):
     "At every moment the image is that of the batches that are complete."
