@@ -2,8 +2,6 @@
 import statistics
 from pathlib import Path
 
-from benchmarks import machine
-
 OURS, PLAIN, LIMIT, KAFKA = 'kafka_scratch, uvloop', 'kafka_scratch, asyncio', 'canned answers (the limit)', 'Apache Kafka'
 PROGRAM, BARE = './your_program.sh', 'python3 that binds a port (the limit)'
 SERVERS = (LIMIT, OURS, PLAIN, KAFKA)
@@ -184,7 +182,7 @@ def _save(figure, path: Path) -> None:
 def write(run: dict, results: Path) -> str:
     "Write requests.md and the plots into `results`; return the table."
     figures = Figures(run['cells'])
-    lines = ['# Requests per second, latency, start', '', machine.describe(), '',
+    lines = ['# Requests per second, latency, start', '', run['machine'], '',
              f'{run["rounds"]} interleaved rounds of {run["seconds"]:g} s per cell; medians. Ratios are taken within a round, '
              'then the median of the rounds (in brackets: where the middle half of them lies). CPU figures are shares of one core.', '',
              '## Targets', '', *targets(figures, run['starts']), '',

@@ -192,6 +192,7 @@ def have_broker() -> bool:
 
 def run(scratch: Path, rounds: int, seconds: float, starts: int) -> dict:
     "The whole benchmark; what it measured."
+    neighbours = machine.Neighbours()
     kafka = prepare_kafka(scratch)
     log_dir = prepare_log_dir(scratch, kafka)
     start_log_dir = shutil.copytree(log_dir, scratch / 'logs-start')
@@ -208,7 +209,8 @@ def run(scratch: Path, rounds: int, seconds: float, starts: int) -> dict:
         start_canned(stage, stage.servers[0])
         note(f'running: {", ".join(server.name for server in stage.servers)}')
         cells = measure(stage.servers, rounds, seconds)
-    return {'cells': cells, 'starts': starting, 'rounds': rounds, 'seconds': seconds}
+    return {'machine': f'{machine.describe()} {neighbours.describe()}', 'rounds': rounds, 'seconds': seconds,
+            'starts': starting, 'cells': cells}
 
 
 def main() -> None:

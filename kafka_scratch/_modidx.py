@@ -15,6 +15,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/kafka_scratch', 'doc_host'
                                                                                        'kafka_scratch/api_versions.py'),
                                             'kafka_scratch.api_versions.answer_api_versions': ( 'api_versions.html#answer_api_versions',
                                                                                                 'kafka_scratch/api_versions.py'),
+                                            'kafka_scratch.api_versions.finalized': ( 'api_versions.html#finalized',
+                                                                                      'kafka_scratch/api_versions.py'),
                                             'kafka_scratch.api_versions.unsupported_version': ( 'api_versions.html#unsupported_version',
                                                                                                 'kafka_scratch/api_versions.py')},
             'kafka_scratch.broker': { 'kafka_scratch.broker.Answers': ('broker.html#answers', 'kafka_scratch/broker.py'),

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['SOFTWARE', 'api_versions', 'ApiVersionsRequest', 'ApiVersion', 'SupportedFeatureKey', 'FinalizedFeatureKey',
-           'ApiVersionsResponse', 'advertised', 'answer_api_versions', 'unsupported_version']
+           'ApiVersionsResponse', 'advertised', 'answer_api_versions', 'finalized', 'unsupported_version']
 
 # %% ../nbs/05_api_versions.ipynb #e207c313
 import re
@@ -26,6 +26,7 @@ class ApiVersion:
     min_version: Int16
     max_version: Int16
 
+# %% ../nbs/05_api_versions.ipynb #f52c5618
 @nested
 class SupportedFeatureKey:
     name: String = field(versions='3+')
@@ -53,22 +54,29 @@ class ApiVersionsResponse:
 # %% ../nbs/05_api_versions.ipynb #21743c63
 def advertised(apis: dict[int, Api]) -> list[ApiVersion]:
     "The table of APIs, from their declarations."
-    return [ApiVersion(api_key=key, min_version=apis[key].request.VERSIONS[0], max_version=apis[key].request.VERSIONS[-1]) for key in sorted(apis)]
+    versions = {key: apis[key].request.VERSIONS for key in sorted(apis)}
+    return [ApiVersion(api_key=key, min_version=range_[0], max_version=range_[-1]) for key, range_ in versions.items()]
 
 # %% ../nbs/05_api_versions.ipynb #0bb7b99c
 SOFTWARE = re.compile(r'[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?')
 
 def answer_api_versions(request: ApiVersionsRequest, version: int, broker) -> ApiVersionsResponse:
     "What this broker speaks."
-    names = (request.client_software_name, request.client_software_version) if version >= 3 else ()
-    if not all(SOFTWARE.fullmatch(name) for name in names): return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    features = [FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level) for name, level in broker.image.features.items()]
+    software = (request.client_software_name, request.client_software_version) if version >= 3 else ()
+    if not all(SOFTWARE.fullmatch(name) for name in software): return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    features = finalized(broker.image.features)
     return ApiVersionsResponse(api_keys=advertised(broker.apis), finalized_features=features,
                                finalized_features_epoch=broker.image.last_offset if features else -1)
+
+def finalized(features: dict[str, int]) -> list[FinalizedFeatureKey]:
+    "Features and their levels, in the words of this API: a range of one."
+    return [FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level) for name, level in features.items()]
 
 # %% ../nbs/05_api_versions.ipynb #5ab36fff
 def unsupported_version(apis: dict[int, Api]) -> ApiVersionsResponse:
     "The polite refusal of an ApiVersions version that we don't know; to be written in version 0, which every client can read."
-    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=advertised({API_VERSIONS: apis[API_VERSIONS]}))
+    only_this = advertised({API_VERSIONS: apis[API_VERSIONS]})
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=only_this)
 
+# %% ../nbs/05_api_versions.ipynb #545842b4
 api_versions = Api(ApiVersionsRequest, ApiVersionsResponse, answer_api_versions, cacheable=True)

@@ -135,6 +135,12 @@ class BrokerProcess:
 
     def open_files(self) -> int: return len(os.listdir(f'/proc/{self.pid}/fd'))
 
+    def holds(self, client: Client) -> bool:
+        "Does the broker still have its end of this connection?"
+        ends = f':{self.port:04X}', f':{client.socket.getsockname()[1]:04X}'
+        rows = [line.split() for line in Path('/proc/net/tcp').read_text().splitlines()[1:]]
+        return any(row[3] in ('01', '08') and row[1].endswith(ends[0]) and row[2].endswith(ends[1]) for row in rows)   # established, or only closed by the client
+
     def wait(self) -> int: return self.process.wait(PATIENCE)
 
     def stop(self, number: int = signal.SIGTERM) -> int:

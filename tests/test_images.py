@@ -176,7 +176,7 @@ small = st.sampled_from
 replica_lists, directory_ids = small([[1], [2], [1, 2], [2, 1], [1, 2, 3], [3, 4, 5]]), small([bytes([n]) * 16 for n in (10, 11, 12)])
 unknown_tags = st.one_of(st.none(), st.none(), st.none(), st.dictionaries(st.integers(20, 300), st.binary(max_size=3), min_size=1, max_size=2))
 endpoints = st.lists(st.builds(BrokerEndpoint, name=small(['PLAINTEXT', 'OTHER']), host=st.text(max_size=5), port=st.integers(0, 65535)), max_size=2)
-names, ids = small(['a', 'b', 'ö', 'a.b']), small([bytes([n]) * 16 for n in range(20, 23)])
+names, principals, ids = small(['a', 'b', 'ö', 'a.b']), small(['User:a', 'User:ö']), small([bytes([n]) * 16 for n in range(20, 23)])
 DIRECTORIES_FROM, ELR_FROM = 1, 2   # the versions of partition records from which on they speak of these
 
 def changes(now, topic_id, partition_id, version):
@@ -205,7 +205,7 @@ def others(now):
     builds, brokers = st.builds, []
     for i, broker in now.brokers.items():
         epoch = broker['epoch']
-        brokers += [(builds(BrokerRegistrationChangeRecord, broker_id=st.just(i), broker_epoch=st.just(epoch), fenced=st.integers(-1, 1), in_controlled_shutdown=st.integers(-1, 1),
+        brokers += [(builds(BrokerRegistrationChangeRecord, broker_id=st.just(i), broker_epoch=st.just(epoch), fenced=st.integers(-1, 1), in_controlled_shutdown=st.integers(0, 1),
                             log_dirs=st.lists(directory_ids, max_size=2), unknown_tags=unknown_tags), 2),
                     (st.just(UnregisterBrokerRecord(broker_id=i, broker_epoch=epoch)), 0), (st.just(FenceBrokerRecord(id=i, epoch=epoch)), 0), (st.just(UnfenceBrokerRecord(id=i, epoch=epoch)), 0)]
     return brokers + [
@@ -219,7 +219,7 @@ def others(now):
         (builds(UserScramCredentialRecord, name=names, mechanism=st.integers(1, 2), salt=st.binary(max_size=3), iterations=st.integers(1, 9)), 0),
         *[(st.just(RemoveUserScramCredentialRecord(mechanism=mechanism, name=name)), 0) for mechanism, name in now.scram],
         (builds(AccessControlEntryRecord, id=ids, principal=names), 0), *[(st.just(RemoveAccessControlEntryRecord(id=i)), 0) for i in now.acls],
-        (builds(DelegationTokenRecord, owner=names, renewers=st.lists(names, max_size=2), token_id=names), 0), *[(st.just(RemoveDelegationTokenRecord(token_id=i)), 0) for i in now.tokens],
+        (builds(DelegationTokenRecord, owner=principals, requester=principals, renewers=st.lists(principals, max_size=2), token_id=names), 0), *[(st.just(RemoveDelegationTokenRecord(token_id=i)), 0) for i in now.tokens],
         (builds(RegisterControllerRecord, controller_id=st.integers(1, 2), incarnation_id=ids, end_points=endpoints), 0),
         (builds(NoOpRecord, unknown_tags=unknown_tags), 0), (builds(ZkMigrationStateRecord), 0)]
 
