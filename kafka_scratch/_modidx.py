@@ -242,7 +242,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/kafka_scratch', 'doc_host'
                                      'kafka_scratch.image.feature_agreed': ('image.html#feature_agreed', 'kafka_scratch/image.py'),
                                      'kafka_scratch.image.is_plain_birth': ('image.html#is_plain_birth', 'kafka_scratch/image.py'),
                                      'kafka_scratch.image.is_plain_change': ('image.html#is_plain_change', 'kafka_scratch/image.py'),
-                                     'kafka_scratch.image.is_plain_value': ('image.html#is_plain_value', 'kafka_scratch/image.py'),
                                      'kafka_scratch.image.keep_birth': ('image.html#keep_birth', 'kafka_scratch/image.py'),
                                      'kafka_scratch.image.keep_change': ('image.html#keep_change', 'kafka_scratch/image.py'),
                                      'kafka_scratch.image.new_partition': ('image.html#new_partition', 'kafka_scratch/image.py'),

@@ -11,7 +11,8 @@ __all__ = ['APIS', 'ENOUGH', 'USAGE', 'Broker', 'Answers', 'Connection', 'Server
 import asyncio, os, signal, socket, sys, time
 from . import __version__
 from .primitives import DecodeError
-from .frames import API_VERSIONS, FrameReader, Refused, RequestHeader, find_api, frame_size, read_request, write_response
+from .frames import API_VERSIONS, FrameReader, Refused, RequestHeader
+from .frames import find_api, frame_size, read_request, write_response
 from .api_versions import api_versions, unsupported_version
 from .checksums import ACCELERATED
 from .metadata_records import BrokerEndpoint, RegisterBrokerRecord
@@ -24,7 +25,10 @@ from .config import Config, ConfigError, load_config, prepare_log_dirs
 APIS = {api.key: api for api in (api_versions, describe_topic_partitions)}
 
 class Broker:
-    "Answers requests: bytes in, bytes out. What the functions that answer may use: `image`, `apis`, `listener_name`, `max_partitions`."
+    """Answers requests: bytes in, bytes out.
+
+    The functions that answer may use its `image`, `apis`, `listener_name` and `max_partitions`.
+    """
     def __init__(self, image: Image | None = None, listener_name: str = 'PLAINTEXT', max_partitions: int = 2000):
         self.image, self.apis = image or Image(), APIS
         self.listener_name, self.max_partitions = listener_name, max_partitions
@@ -78,7 +82,8 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport):
         self.transport = transport
         self.server.connections.add(self)
-        transport.get_extra_info('socket').setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)   # answers don't wait for company
+        # answers don't wait for company
+        transport.get_extra_info('socket').setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def connection_lost(self, error): self.server.connections.discard(self)
     def eof_received(self): return False   # the client won't send more: send what there is, and close
@@ -162,7 +167,8 @@ class Server:
 
     def registration(self) -> RegisterBrokerRecord:
         "How this broker introduces itself to the cluster."
-        listeners = self.config.advertised_listeners or [l._replace(port=port) for l, port in zip(self.config.listeners, self.ports)]
+        ours = [listener._replace(port=port) for listener, port in zip(self.config.listeners, self.ports)]
+        listeners = self.config.advertised_listeners or ours
         endpoints = [BrokerEndpoint(name=l.name, host=l.host or socket.gethostname(), port=l.port) for l in listeners]
         return RegisterBrokerRecord(broker_id=self.node_id, end_points=endpoints, rack=None, fenced=False)
 
@@ -190,9 +196,10 @@ class Server:
 # %% ../nbs/29_broker.ipynb #a1d1370f
 async def take_port(server: Server, listener):
     "A socket for a listener. `localhost` is this machine in both of its address families, if it has both."
-    hosts, broker = local_addresses(listener.port) if listener.host == 'localhost' else listener.host or None, server.brokers[listener.name]
+    hosts = local_addresses(listener.port) if listener.host == 'localhost' else listener.host or None
+    connect = lambda: Connection(server, server.brokers[listener.name])
     loop = asyncio.get_running_loop()
-    try: return await loop.create_server(lambda: Connection(server, broker), hosts, listener.port, backlog=1024, start_serving=False)
+    try: return await loop.create_server(connect, hosts, listener.port, backlog=1024, start_serving=False)
     except (OSError, UnicodeError) as error:
         where = f'{listener.name}://{listener.host}:{listener.port}'
         raise ConfigError(f"can't listen on {where}: {getattr(error, 'strerror', None) or error}") from None
@@ -233,8 +240,9 @@ def say(text: str, stream):
     except (OSError, ValueError): pass
 
 class Notes:
-    "Lines for whoever watches: a screenful at once, and then one a minute, so that a flood of bad clients doesn't become a flood of lines."
-    def __init__(self, most: int = 20, pause: float = 60): self.left, self.pause, self.silent_until, self.unsaid = most, pause, 0, 0
+    "Lines for whoever watches: a screenful, and then one a minute. A flood of bad clients mustn't become a flood of lines."
+    def __init__(self, most: int = 20, pause: float = 60):
+        self.left, self.pause, self.silent_until, self.unsaid = most, pause, 0, 0
     def __call__(self, text: str):
         now = time.monotonic()
         if self.left <= 0 and now < self.silent_until: self.unsaid += 1

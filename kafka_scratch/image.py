@@ -4,14 +4,14 @@
 
 # %% auto #0
 __all__ = ['Partition', 'MIGRATING', 'UNASSIGNED', 'NO_CHANGE', 'BIRTH', 'CHANGE', 'PARTITION_KEY', 'NOBODY', 'EFFECTS',
-           'TOPIC_RESOURCE', 'RESOURCES', 'TRANSACTION_RECORDS', 'SHORTCUTS', 'PLAIN_SIZES', 'MOST_BIRTHS',
+           'TOPIC_RESOURCE', 'RESOURCES', 'TRANSACTION_RECORDS', 'SHORTCUTS', 'FIXED_TAGS', 'LIST_TAGS', 'MOST_BIRTHS',
            'MOST_CHANGES', 'new_partition', 'changed_partition', 'directories_for', 'read_state', 'Topic', 'Image',
            'effect', 'topic_made', 'topic_removed', 'partition_made', 'partition_changed', 'elr_cleared',
            'broker_registered', 'broker_changed', 'registered_broker', 'broker_gone', 'broker_fenced',
            'broker_unfenced', 'controller_registered', 'set_or_remove', 'config_set', 'remove_configs', 'quota_set',
            'feature_agreed', 'producer_ids_given', 'user_set', 'user_removed', 'acl_set', 'acl_removed', 'token_set',
            'token_removed', 'replay_value', 'apply_record', 'replay_in_transaction', 'replay_batch', 'replay_payload',
-           'is_plain_birth', 'is_plain_change', 'is_plain_value', 'keep_birth', 'keep_change']
+           'is_plain_birth', 'is_plain_change', 'keep_birth', 'keep_change']
 
 # %% ../nbs/17_image.ipynb #d4c0a797
 import struct
@@ -273,7 +273,7 @@ def replay_in_transaction(image: Image, record: Message):
     else: image.transaction.append(record)
 
 # %% ../nbs/17_image.ipynb #3fe77201
-SHORTCUTS = {}   # the three bytes of an envelope → name and function(image, buf, start, end); False if it can't be used. See below
+SHORTCUTS = {}   # the bytes of an envelope → name, and function(image, buf, start, end), which may decline by returning False
 
 def replay_batch(image: Image, batch):
     "Applies all records of a batch. Control records are about the log, not the cluster: they are counted."
@@ -282,7 +282,8 @@ def replay_batch(image: Image, batch):
     else:
         try: replay_payload(image, batch.payload(), batch.header.record_count)
         except DecodeError as error:
-            raise DecodeError(f'the metadata record batch {batch.base_offset} to {batch.last_offset}: {error}', batch.start) from None
+            records = f'metadata records {batch.base_offset} to {batch.last_offset}'
+            raise DecodeError(f'{records}: {error}', batch.start) from None
         image.replayed += batch.header.record_count
     image.last_offset, image.last_epoch = batch.last_offset, batch.header.partition_leader_epoch
 
@@ -317,17 +318,15 @@ def is_plain_change(tail: bytes) -> bool:
     try:
         pos, last = 1, -1
         for _ in range(tail[0]):
-            tag, size = tail[pos], tail[pos + 1]
-            if not last < tag < len(PLAIN_SIZES) or not is_plain_value(tail, pos + 2, size, PLAIN_SIZES[tag]): return False
+            tag, size, element = tail[pos], tail[pos + 1], LIST_TAGS.get(tail[pos])
+            fits = size == FIXED_TAGS.get(tag) if element is None else size == element * (tail[pos + 2] - 1) + 1 and tail[pos + 2] < 128
+            if not fits or not last < tag or not 0 < size < 128: return False
             pos, last = pos + 2 + size, tag
         return pos == len(tail)
     except IndexError: return False
 
-PLAIN_SIZES = [4, 0, 4, 4, 4, 0, 4, 4, 16]   # by tag: the size of a list's elements; 0 for leader (four bytes) and recovery state (one)
-
-def is_plain_value(tail: bytes, pos: int, size: int, element: int) -> bool:
-    if element == 0: return size in (1, 4)
-    return 0 < tail[pos] < 128 and size == element * tail[pos] - element + 1 and size < 128
+FIXED_TAGS = {1: 4, 5: 1}                                   # leader and recovery state, by tag: how many bytes
+LIST_TAGS = {0: 4, 2: 4, 3: 4, 4: 4, 6: 4, 7: 4, 8: 16}     # lists of broker ids, and of directories: bytes per element
 
 # %% ../nbs/17_image.ipynb #3a959fbf
 MOST_BIRTHS, MOST_CHANGES = 100_000, 16   # distinct births among which we look for equals; changes of a partition kept unread

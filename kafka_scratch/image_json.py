@@ -71,7 +71,7 @@ def configs_json(image: Image) -> list[dict]:
     "All settings, and the ghosts among them."
     resources = {f'{RESOURCES.get(kind, kind)}:{name}': image.ghosts.get((kind, name), {}) | image.configs.get((kind, name), {})
                  for kind, name in {**image.configs, **image.ghosts}}
-    return [{'resource': resource, 'values': dict(sorted(values.items()))} for resource, values in sorted(resources.items()) if values]
+    return [{'resource': name, 'values': dict(sorted(values.items()))} for name, values in sorted(resources.items()) if values]
 
 def scram_json(image: Image) -> dict:
     users = {}
@@ -80,7 +80,8 @@ def scram_json(image: Image) -> dict:
     return users
 
 def quotas_json(image: Image) -> list[dict]:
-    return [{'entity': dict(entity), 'values': dict(sorted(values.items()))} for entity, values in sorted(image.quotas.items(), key=repr)]
+    quotas = sorted(image.quotas.items(), key=repr)
+    return [{'entity': dict(entity), 'values': dict(sorted(values.items()))} for entity, values in quotas]
 
 # %% ../nbs/19_image_json.ipynb #aa6933fe
 def image_json(log: MetadataLog):

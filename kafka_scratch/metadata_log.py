@@ -86,7 +86,7 @@ class MetadataLog:
 
     def fingerprint(self) -> list:
         "What we look at to see whether anything has changed."
-        return [(entry.name, entry.stat().st_size, entry.stat().st_mtime_ns) for entry in sorted(os.scandir(self.directory), key=lambda e: e.name)]
+        return sorted((entry.name, entry.stat().st_size, entry.stat().st_mtime_ns) for entry in os.scandir(self.directory))
 
     def was_replaced(self) -> bool:
         path = self.reader.path
