@@ -159,13 +159,14 @@ class BrokerProcess:
 
 
 @contextlib.contextmanager
-def running(directory: Path, host: str = '127.0.0.1', env: dict | None = None, program: Path = ROOT/'your_program.sh', cwd=None, limit=None, **settings):
+def running(directory: Path, env: dict | None = None, program: Path = ROOT/'your_program.sh', cwd=None, limit=None,
+            listeners: str = 'PLAINTEXT://127.0.0.1:{port}', **settings):
     "A broker with a log directory below the given one. When its block is left it is stopped, and must not have complained."
     directory.mkdir(parents=True, exist_ok=True)
     port = free_port()
-    settings = {'node_id': 1, 'listeners': f'PLAINTEXT://{host}:{port}', 'log_dirs': directory/'logs', **settings}
-    broker = BrokerProcess(directory, properties(directory/'server.properties', **settings), port=port, env=env, program=program, cwd=cwd, limit=limit)
-    broker.log_dir = Path(settings['log_dirs'])
+    settings = {'node_id': 1, 'listeners': listeners.format(port=port), 'log_dirs': directory/'logs', **settings}
+    file = properties(directory/'server.properties', **{name: value for name, value in settings.items() if value is not None})
+    broker = BrokerProcess(directory, file, port=port, env=env, program=program, cwd=cwd, limit=limit)
     try: yield broker.wait_ready()
     except BaseException:
         with contextlib.suppress(AssertionError): broker.stop()

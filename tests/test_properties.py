@@ -1,0 +1,482 @@
+"""What holds for all values and all bytes.
+
+Whatever can be said in a message can be written and read again. Whatever comes in from outside is understood or refused with the package's
+own error, that says where; it costs no more memory than it is long, and two ways of reading never disagree.
+"""
+import importlib
+import math
+import pkgutil
+import re
+import struct
+import tracemalloc
+import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import example, given, settings, strategies as st
+
+import kafka_scratch
+from kafka_scratch import primitives, records
+from kafka_scratch.broker import APIS, Broker
+from kafka_scratch.config import Config, ConfigError, Listener, parse_listener, parse_properties, read_config
+from kafka_scratch.frames import FrameReader, Refused, RequestHeader, explain_request, explain_response
+from kafka_scratch.inspector import Inspection, inspect
+from kafka_scratch.metadata_records import RECORD_TYPES, TopicRecord, explain_metadata_value, read_value, write_value
+from kafka_scratch.primitives import *
+from kafka_scratch.primitives import Fixed, Prefixed, UuidType, VariableLength
+from kafka_scratch.records import (CONTROL, HEADER_SIZE, Batch, ControlKey, LoggedRecord, Record, RecordHeader, explain_segment, read_batches, read_records,
+                                   value_spans, write_batch)
+from kafka_scratch.schema import NEWEST, Codec, Message, default_of, explain
+
+small = settings(max_examples=15)    # for what is tried with every message
+
+
+# --- Every message in every version -----------------------------------------------------------------------------------
+
+def declared() -> list[Codec]:
+    "A codec for each version of each message in the package; of those that never end, the first two and the last."
+    modules = [importlib.import_module(f'kafka_scratch.{m.name}') for m in pkgutil.iter_modules(kafka_scratch.__path__) if m.name not in ('__main__', '_modidx')]
+    found = {value for module in modules for value in vars(module).values() if isinstance(value, type) and issubclass(value, Message) and value is not Message}
+    nested = {kind for cls in found for f in cls.FIELDS for kind in [getattr(f.type, 'element', f.type)] if isinstance(kind, type)}
+    def versions(cls): return cls.VERSIONS if cls.VERSIONS[-1] < NEWEST else (0, 1, NEWEST)
+    return [cls.codec(version) for cls in sorted(found - nested, key=lambda cls: cls.__name__) for version in versions(cls)]
+
+
+CODECS = declared()
+each_message = pytest.mark.parametrize('codec', CODECS, ids=str)
+
+RANGES = {'b': (-2**7, 2**7 - 1), 'h': (-2**15, 2**15 - 1), 'i': (-2**31, 2**31 - 1), 'q': (-2**63, 2**63 - 1), 'H': (0, 2**16 - 1), 'I': (0, 2**32 - 1)}
+texts = st.text(st.characters(exclude_categories=['Cs']), max_size=12) | st.text('<>&"\'/;', max_size=6)
+
+def values(kind) -> st.SearchStrategy:
+    "Any value that a type can hold: built from the declarations, as the readers and writers are."
+    if isinstance(kind, Fixed) and kind.format in RANGES: return st.integers(*RANGES[kind.format])
+    if isinstance(kind, Fixed): return st.booleans() if kind.format == '?' else st.floats(allow_nan=False)
+    if isinstance(kind, VariableLength): return st.integers(*((-2**(kind.bits - 1), 2**(kind.bits - 1) - 1) if kind.signed else (0, 2**kind.bits - 1)))
+    if isinstance(kind, Prefixed): return (texts if kind.text else st.binary(max_size=12)) | (st.none() if kind.nullable else st.nothing())
+    if isinstance(kind, UuidType): return st.binary(min_size=16, max_size=16)
+    if isinstance(kind, Array): return st.lists(values(kind.element), max_size=3) | (st.none() if kind.nullable else st.nothing())
+    if isinstance(kind, Nullable): return st.none() | values(kind.element)
+    if isinstance(kind, Codec): return messages(kind)
+    raise TypeError(f'how are values of {kind!r} made?')
+
+def messages(codec: Codec) -> st.SearchStrategy:
+    fields = {f.name: values(kind) for f, kind in (*codec.plain, *codec.tagged.values())}
+    if codec.flexible:
+        tags = st.dictionaries(st.integers(0, 2**32 - 1).filter(lambda tag: tag not in codec.tagged), st.binary(max_size=4), min_size=1, max_size=2)
+        fields['unknown_tags'] = st.none() | tags
+    return st.fixed_dictionaries(fields).map(lambda chosen: codec.message(**chosen))
+
+def plain(value):
+    "A value in a form that can be compared: with the unknown tags, and a NaN equal to itself."
+    if isinstance(value, Message): return type(value).__name__, [plain(getattr(value, f.name)) for f in value.FIELDS], value.unknown_tags
+    if isinstance(value, float): return struct.pack('>d', value)
+    return [plain(item) for item in value] if isinstance(value, list) else value
+
+
+@st.composite
+def damaged(draw, raw: bytes):
+    "Bytes that were something before: bits flipped, pieces cut out, put in, cut off."
+    data = bytearray(raw)
+    for _ in range(draw(st.integers(1, 3))):
+        at, way = draw(st.integers(0, len(data))), draw(st.sampled_from(['flip', 'flip', 'put in', 'cut out', 'cut off', 'set']))
+        if way == 'flip' and at < len(data): data[at] ^= 1 << draw(st.integers(0, 7))
+        elif way == 'set' and at < len(data): data[at] = draw(st.sampled_from([0, 1, 2, 0x7f, 0x80, 0xff]))
+        elif way == 'put in': data[at:at] = draw(st.binary(min_size=1, max_size=3))
+        elif way == 'cut out': del data[at:at + draw(st.integers(1, 3))]
+        elif way == 'cut off': del data[at:]
+    return bytes(data)
+
+def encodings(codec): return messages(codec).map(codec.write)
+def hostile(codec): return st.binary(max_size=40) | encodings(codec).flatmap(damaged)
+
+
+def touch(explanation, start: int = 0) -> bool:
+    "Do the spans cover all bytes from the start to the end of the explanation, without gap or overlap?"
+    ends = [start, *(span.offset + span.length for span in explanation.spans)]
+    return [span.offset for span in explanation.spans] == ends[:-1] and ends[-1] == explanation.end and all(span.length >= 0 for span in explanation.spans)
+
+
+def test_that_all_messages_are_found():
+    names = {codec.name for codec in CODECS}
+    assert len(CODECS) >= 50 and {cls.__name__ for cls in RECORD_TYPES.values()} | {cls.__name__ for api in APIS.values() for cls in (api.request, api.response)} <= names
+
+
+@each_message
+@given(st.data())
+@small
+def test_what_is_written_is_read_again(codec, data):
+    message, rest = data.draw(messages(codec)), data.draw(st.binary(max_size=3))
+    raw = codec.write(message)
+    assert codec.read(raw + rest, 0) == (message, len(raw))
+    assert codec.read(rest + raw, len(rest)) == (message, len(rest) + len(raw))
+    explanation = explain(codec, raw)
+    assert explanation.value == message and explanation.error is None and touch(explanation) and explanation.end == len(raw)
+
+
+@each_message
+@given(st.data())
+@settings(max_examples=40)
+def test_reading_fast_and_explaining_agree_on_any_bytes(codec, data):
+    raw, before = data.draw(hostile(codec)), data.draw(st.binary(max_size=2))
+    buf, explanation = before + raw, explain(codec, before + raw, len(before))
+    assert touch(explanation, len(before)) and explanation.end <= len(buf)
+    try: value, end = codec.read(buf, len(before))
+    except DecodeError as error:
+        assert (error.message, error.offset, error.path) == (explanation.error.message, explanation.error.offset, explanation.error.path)
+        assert len(before) <= error.offset <= len(buf)
+        first = re.match(r'unknown tag \d+|\w+', error.path)[0]
+        assert first in {f.name for f in codec.message.FIELDS} | {'tagged_fields', 'tag'} or first.startswith('unknown tag')
+    else:
+        assert explanation.error is None and (plain(value), end) == (plain(explanation.value), explanation.end)
+        assert plain(codec.read(codec.write(value), 0)[0]) == plain(value)   # what can be read can be written
+
+
+@each_message
+@given(st.data())
+@small
+def test_any_kind_of_buffer_is_read_alike(codec, data):
+    raw = data.draw(encodings(codec))
+    assert codec.read(bytearray(raw), 0) == codec.read(memoryview(raw), 0) == codec.read(raw, 0)
+
+
+junk = st.one_of(st.none(), st.booleans(), st.integers(-2**70, 2**70), st.just(10**400), st.floats(), st.text(max_size=3), st.binary(max_size=3),
+                 st.lists(st.none() | st.integers() | st.text(max_size=2), max_size=2), st.just({}), st.just('\ud800'), st.builds(object))
+
+@each_message
+@given(st.data())
+@small
+def test_anything_in_a_field_is_written_or_an_error_that_names_the_field(codec, data):
+    fields = [f for f, _ in (*codec.plain, *codec.tagged.values())]
+    if not fields: return
+    message, f = codec.message(), data.draw(st.sampled_from(fields))
+    setattr(message, f.name, data.draw(junk))
+    try: assert isinstance(codec.write(message), bytes)
+    except EncodeError as error: assert f.name in str(error)
+
+
+# --- The primitives ---------------------------------------------------------------------------------------------------
+
+SCALARS = [value for value in vars(primitives).values() if isinstance(value, (Fixed, VariableLength, Prefixed, UuidType))]
+LISTS = [kind(element) for kind in (Array, NullableArray, CompactArray, CompactNullableArray) for element in (Int8, Int32, String, CompactNullableString, Uuid)]
+PRIMITIVES = [*SCALARS, *LISTS, Nullable(Int32), records.RecordBytes, records.RecordString]
+each_primitive = pytest.mark.parametrize('kind', PRIMITIVES, ids=str)
+
+
+@each_primitive
+@given(st.data())
+def test_a_primitive_is_read_as_it_was_written(kind, data):
+    value, before, after = data.draw(values(kind)), data.draw(st.binary(max_size=2)), data.draw(st.binary(max_size=2))
+    raw = kind.write(value)
+    assert kind.read(before + raw + after, len(before)) == (value, len(before + raw))
+
+
+@pytest.mark.parametrize('kind', [*PRIMITIVES, TaggedFields], ids=str)
+@given(st.data())
+def test_any_bytes_are_a_primitive_or_an_error_inside_them(kind, data):
+    buf = data.draw(st.binary(max_size=30) | (st.binary(max_size=30) if kind is TaggedFields else values(kind).map(kind.write).flatmap(damaged)))
+    pos = data.draw(st.integers(0, len(buf)))
+    try: value, end = kind.read(buf, pos)
+    except DecodeError as error: assert pos <= error.offset <= len(buf)
+    else: assert pos < end <= len(buf)
+
+
+@each_primitive
+@given(st.data())
+def test_a_cut_off_primitive_is_an_error(kind, data):
+    raw = kind.write(data.draw(values(kind)))
+    cut = data.draw(st.integers(0, len(raw) - 1))
+    with pytest.raises(DecodeError): kind.read(raw[:cut], 0)
+
+
+@pytest.mark.parametrize('kind', SCALARS, ids=str)
+@given(junk)
+def test_anything_is_written_as_a_primitive_or_an_encode_error(kind, value):
+    try: assert isinstance(kind.write(value), bytes)
+    except EncodeError as error: assert kind.name in str(error)
+
+
+@given(st.binary(min_size=16, max_size=16))
+def test_a_uuid_is_the_same_as_text(uuid): assert uuid_bytes(uuid_text(uuid)) == uuid
+
+
+@given(st.text(max_size=24))
+def test_any_text_is_a_uuid_or_an_encode_error(text):
+    try: assert len(uuid_bytes(text)) == 16
+    except EncodeError as error: assert 'UUID' in str(error)
+
+
+# --- Frames -----------------------------------------------------------------------------------------------------------
+
+def in_pieces(stream: bytes, cuts: list[int], **options) -> tuple[list[bytes], str]:
+    "The frames of a stream that arrives in pieces, and the error that ended it."
+    reader, frames, ends = FrameReader(**options), [], sorted({*(cut % (len(stream) + 1) for cut in cuts), len(stream)})
+    try:
+        for start, end in zip([0, *ends], ends): frames += reader.feed(stream[start:end])
+    except DecodeError as error: return frames, error.message
+    return frames, ''
+
+cuts = st.lists(st.integers(0, 2**16), max_size=6)
+
+
+@given(st.lists(st.binary(min_size=1, max_size=20), max_size=5), st.binary(max_size=3), cuts)
+def test_frames_are_the_same_however_they_arrive(frames, rest, cuts):
+    assert in_pieces(b''.join(Int32.write(len(frame)) + frame for frame in frames) + rest, cuts) == (frames, '')
+
+
+@given(st.binary(max_size=60) | st.lists(st.sampled_from([b'\0\0\0\1x', b'\0\0\0\2hi', b'\0\0\0\0', b'\xff\xff\xff\xff', b'\0\0\0\x14', b'\0']), max_size=5).map(b''.join), cuts)
+def test_any_stream_gives_the_same_frames_and_the_same_error_however_it_arrives(stream, cuts):
+    assert in_pieces(stream, cuts, max_size=16) == in_pieces(stream, list(range(len(stream))), max_size=16)
+
+
+requests = st.one_of([st.tuples(st.just(api), st.just(version), messages(RequestHeader.codec(api.request_header_version(version))), messages(api.request.codec(version)))
+                      for api in APIS.values() for version in api.request.VERSIONS])
+
+def framed(api, version, header, body) -> bytes:
+    header.api_key, header.api_version = api.key, version
+    raw = header.encode(api.request_header_version(version)) + body.encode(version)
+    return Int32.write(len(raw)) + raw
+
+
+@settings(max_examples=300)
+@given(requests.map(lambda request: framed(*request)).flatmap(lambda raw: st.just(raw) | damaged(raw)) | st.binary(max_size=40))
+def test_any_request_is_explained_and_answered_or_refused(raw):
+    explanation = explain_request(raw, APIS)
+    assert touch(explanation) and explanation.end <= len(raw)
+    assert explanation.error is None or isinstance(explanation.error, (DecodeError, Refused))
+    try: response = Broker().answer(raw[4:])
+    except (DecodeError, Refused): return
+    assert response[4:8] == raw[8:12] and int.from_bytes(response[:4], 'big') == len(response) - 4
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_any_response_is_explained(data):
+    api = data.draw(st.sampled_from([*APIS.values()]))
+    version = data.draw(st.sampled_from([*api.response.VERSIONS]))
+    raw = data.draw(encodings(api.response.codec(version)).flatmap(damaged) | st.binary(max_size=40))
+    explanation = explain_response(bytes(8) + raw, api, version)
+    assert touch(explanation) and explanation.end <= len(raw) + 8 and (explanation.error is None or isinstance(explanation.error, DecodeError))
+
+
+# --- Batches and records ----------------------------------------------------------------------------------------------
+
+headers = st.lists(st.builds(RecordHeader, key=texts, value=st.none() | st.binary(max_size=5)), max_size=2)
+long_bytes = st.binary(max_size=12) | st.integers(60, 70).map(bytes) | st.integers(8180, 8200).map(bytes)   # where lengths grow to two bytes, and to three
+
+@st.composite
+def record_lists(draw, value=st.none() | long_bytes):
+    return [Record(attributes=0, timestamp_delta=draw(st.integers(-2**63, 2**63 - 1)), offset_delta=i, key=draw(st.none() | st.none() | long_bytes), value=draw(value), headers=draw(headers))
+            for i in range(draw(st.integers(0, 3)))]
+
+metadata_values = st.sampled_from([cls.codec(version) for cls in RECORD_TYPES.values() for version in cls.VERSIONS]).flatmap(
+    lambda codec: messages(codec).map(lambda message: write_value(message, codec.version)))
+control_keys = st.builds(lambda kind: ControlKey(type=kind).encode(0), st.integers(0, 8)) | st.none() | st.binary(max_size=5)
+
+def repaired(raw: bytes) -> bytes:
+    "A damaged batch with the length, the magic and the checksum that it should have, so that the damage inside is reached."
+    data = bytearray(raw.ljust(HEADER_SIZE, b'\0'))
+    data[8:12], data[16] = struct.pack('>i', len(data) - 12), 2
+    data[17:21] = struct.pack('>I', records.crc32c(data[21:]))
+    return bytes(data)
+
+batches = record_lists().map(write_batch) | record_lists(metadata_values).map(write_batch) | \
+          st.builds(lambda key, value: write_batch([Record(key=key, value=value)], attributes=CONTROL), control_keys, st.binary(max_size=20))
+segments = st.binary(max_size=100) | st.lists(batches, max_size=2).map(b''.join).flatmap(damaged) | st.lists(batches.flatmap(damaged).map(repaired), min_size=1, max_size=2).map(b''.join)
+
+
+@given(record_lists(), st.integers(0, 2**40), st.sampled_from([0, 1]))
+def test_records_are_read_as_they_were_written(written, base, codec):
+    batch, = read_batches(write_batch(written, base_offset=base, base_timestamp=5, attributes=codec))
+    assert read_records(batch) == [LoggedRecord(base + r.offset_delta, 5 + r.timestamp_delta, r.key, r.value, [(h.key, h.value) for h in r.headers]) for r in written]
+    payload = batch.payload()
+    assert [payload[start:end] for start, end in value_spans(payload, len(written))] == [r.value or b'' for r in written]
+
+
+@settings(max_examples=300)
+@given(segments)
+def test_any_segment_is_batches_and_records_or_an_error(raw):
+    for check in (True, False):
+        try:
+            for batch in read_batches(raw, check=check): read_records(batch)
+        except DecodeError as error: assert str(error) and error.offset >= 0
+
+
+@settings(max_examples=300)
+@given(record_lists().map(write_batch).flatmap(lambda raw: damaged(raw[HEADER_SIZE:])) | st.binary(max_size=40), st.integers(-1, 4) | st.just(2**31 - 1))
+def test_the_values_of_any_payload_lie_inside_it_or_it_is_an_error(payload, count):
+    try: spans = list(checked(payload, count))
+    except DecodeError as error: assert 0 <= error.offset <= len(payload)
+    else: assert len(spans) == count
+
+def checked(payload, count):
+    for start, end in value_spans(payload, count):
+        assert 0 <= start <= end <= len(payload)   # before it is used, not after
+        yield start, end
+
+
+@settings(max_examples=300)
+@given(record_lists().map(write_batch).flatmap(lambda raw: damaged(raw[HEADER_SIZE:])), st.integers(0, 4))
+def test_where_records_can_be_read_their_values_are_found_too(payload, count):
+    batch = Batch(repaired(bytes(HEADER_SIZE) + payload))
+    batch.header.record_count, batch.header.attributes = count, 0
+    try: values = [record.value or b'' for record in read_records(batch)]
+    except DecodeError: return
+    assert [payload[start:end] for start, end in value_spans(payload, count)] == values
+
+
+@settings(max_examples=300)
+@given(segments, st.booleans())
+def test_any_segment_is_explained_byte_by_byte_as_far_as_it_makes_sense(raw, metadata):
+    explanation = explain_segment(raw, explain_metadata_value if metadata else None)
+    assert touch(explanation) and explanation.end <= len(raw) and (explanation.error is None or isinstance(explanation.error, DecodeError))
+    if explanation.error is None: assert explanation.end == len(raw)
+
+
+@settings(max_examples=300)
+@given(metadata_values.flatmap(lambda raw: st.just(raw) | damaged(raw)) | st.binary(max_size=40))
+def test_any_value_is_a_metadata_record_or_an_error(raw):
+    try: message, version = read_value(raw)
+    except DecodeError as error: assert 0 <= error.offset <= len(raw)
+    else: assert plain(read_value(write_value(message, version))[0]) == plain(message)
+
+
+# --- Claims that cost nothing to make must cost nothing to read ---------------------------------------------------------
+
+MOST, END = b'\xff\xff\xff\xff\x0f', b'\x7f\xff\xff\xff'   # 2^32 - 1 as a varint, 2^31 - 1 in four bytes
+CLAIMS = {
+    **{f'{kind} of 2^31': (kind, END + bytes(6)) for kind in (Array(Int8), NullableArray(Int64), Bytes, NullableBytes)},
+    **{f'{kind} of 2^32': (kind, MOST + bytes(6)) for kind in (CompactArray(Int8), CompactNullableArray(Uuid), CompactString, CompactNullableString, CompactBytes, TaggedFields)},
+    'a tag of 2^32 bytes': (TaggedFields, b'\x01\x00' + MOST + bytes(6)),
+    **{f'{codec} of counts': (codec, claim * 12) for codec in CODECS for claim in (MOST, END) if any(isinstance(kind, (Array, Prefixed)) for _, kind in codec.plain) or codec.flexible},
+}
+
+@pytest.mark.parametrize('name', CLAIMS)
+def test_a_claim_of_billions_in_a_few_bytes_takes_no_memory(name):
+    kind, raw = CLAIMS[name]
+    for read in (kind.read, lambda buf, pos: explain(kind, buf, pos)):
+        assert most_memory(read, raw, 0) < 200_000
+
+
+@pytest.mark.parametrize('count', [2**31 - 1, -2**31, -1])
+def test_a_batch_that_claims_billions_of_records_takes_no_memory(count):
+    batch = Batch(write_batch([Record(value=b'x')]))
+    batch.header.record_count = count
+    assert most_memory(read_records, batch) < 200_000
+    assert most_memory(lambda: list(value_spans(batch.payload(), count))) < 200_000
+
+
+def test_a_frame_that_is_announced_takes_no_memory_until_it_comes():
+    reader = FrameReader()
+    assert most_memory(lambda: reader.feed(struct.pack('>i', 104_857_600) + bytes(100))) < 200_000
+
+
+def most_memory(function, *args) -> int:
+    "The bytes that a call takes at its worst. It may fail, with the package's own error."
+    tracemalloc.start()
+    try: function(*args)
+    except DecodeError: pass
+    finally:
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    return peak
+
+
+# --- Configuration ----------------------------------------------------------------------------------------------------
+
+lines = st.text(st.sampled_from('ab=: \t\\\n\r#!u0041dé"\f\x85\u2028')) | st.text(max_size=30)
+
+@settings(max_examples=200)
+@given(lines)
+def test_any_text_is_properties_or_a_config_error(text):
+    try: found = parse_properties(text)
+    except ConfigError as error: assert re.match(r'line \d+: ', str(error))
+    else: assert all(isinstance(key, str) and isinstance(value, str) and 1 <= line <= len(text.splitlines()) for key, (value, line) in found.items())
+
+
+@pytest.mark.parametrize('text, expected', [
+    ('a=1\fb', {'a': '1\fb'}), ('a=1\x85b', {'a': '1\x85b'}), ('a=1\u2028b=2', {'a': '1\u2028b=2'}), ('a=1\x0bb', {'a': '1\x0bb'}),   # only \n and \r end a line
+    ('a=\\ud83d\\ude00', {'a': '😀'}), ('a\\=b=c', {'a=b': 'c'}), ('a b', {'a': 'b'}), ('a\\\n  b=c', {'ab': 'c'}), ('#a\\\nb=c', {'b': 'c'}), ('a=b\\\\\nc=d', {'a': 'b\\', 'c': 'd'}),
+    ('a', {'a': ''}), ('=a', {'': 'a'}), ('a = = b', {'a': '= b'}), ('a=b \n', {'a': 'b '}), ('a=\\z', {'a': 'z'}), ('a=b\\', {'a': 'b'})])
+def test_properties_are_read_as_java_reads_them(text, expected):
+    "Each of these was given to java.util.Properties."
+    assert {key: value for key, (value, _) in parse_properties(text).items()} == expected
+
+
+@settings(max_examples=200)
+@given(lines | st.from_regex(r'[A-Z_a-z]{0,9}:?/{0,3}\[?[0-9a-f:.%]{0,9}\]?:?[0-9]{0,6}', fullmatch=True))
+def test_any_text_is_a_listener_or_a_config_error(text):
+    try: listener = parse_listener(text)
+    except ConfigError as error: assert 'is no listener' in str(error)
+    else: assert isinstance(listener, Listener) and 0 <= listener.port <= 65535 and listener.name == listener.name.upper() and not set(listener.host) & set('[]/ ')
+
+
+SETTINGS = 'listeners', 'advertised.listeners', 'log.dirs', 'log.dir', 'node.id', 'broker.id', 'controller.listener.names', 'listener.security.protocol.map', \
+           'socket.request.max.bytes', 'connections.max.idle.ms', 'max.request.partition.size.limit', 'metadata.log.dir'
+settings_texts = st.lists(st.tuples(st.sampled_from(SETTINGS), st.sampled_from(['', ',', 'PLAINTEXT://:9092', 'CONTROLLER://h:1', '1', '-1', '9' * 30, '/tmp/x', 'A:B', 'a:PLAINTEXT,', '٣']) | texts),
+                          max_size=4).map(lambda pairs: '\n'.join(f'{name}={value}' for name, value in pairs))
+
+@settings(max_examples=200)
+@given(settings_texts | lines)
+@example('node.id=' + '1' * 5000)
+def test_any_text_is_a_configuration_or_a_config_error(text):
+    try: config = read_config(text, 'server.properties')
+    except ConfigError as error: assert 'server.properties' in str(error)
+    else: assert isinstance(config, Config) and config.listeners and config.log_dirs
+
+
+# --- What is shown ----------------------------------------------------------------------------------------------------
+
+class Tags(HTMLParser):
+    "The names of the elements in a page, and of their attributes."
+    def __init__(self, page):
+        super().__init__(convert_charrefs=True)
+        self.found = set()
+        self.feed(page)
+        self.close()
+    def handle_starttag(self, tag, attributes): self.found |= {tag, *(name for name, _ in attributes)}
+    def handle_comment(self, data): self.found.add('a comment')
+    def handle_decl(self, decl): self.found.add('a declaration')
+    def handle_pi(self, data): self.found.add('an instruction')
+
+PARTS = {'div', 'style', 'b', 'p', 'span', 'table', 'tr', 'td', 'id', 'class', 'title'}
+
+
+def shows(inspection: Inspection):
+    "Every view of an inspection is made without an error, and what it shows stays text."
+    assert inspection.title in str(inspection) and repr(inspection) == str(inspection) and isinstance(inspection.tree(), str)
+    assert Tags(inspection._repr_html_()).found <= PARTS
+    assert {element.tag.rpartition('}')[2] for element in ElementTree.fromstring(inspection.svg()).iter()} <= {'svg', 'g', 'title', 'rect', 'text'}
+
+
+@each_message
+@given(st.data())
+@small
+def test_anything_can_be_inspected_as_any_message(codec, data):
+    raw = data.draw(encodings(codec) | hostile(codec))
+    shows(inspect(codec.message, raw, codec.version, data.draw(texts)))
+
+
+@settings(max_examples=60)
+@given(segments, st.booleans(), texts)
+def test_any_segment_can_be_inspected(raw, metadata, title):
+    shows(Inspection(title, raw, *explain_segment(raw, explain_metadata_value if metadata else None)[1:]))
+
+
+@settings(max_examples=60)
+@given(requests.map(lambda request: framed(*request)).flatmap(lambda raw: st.just(raw) | damaged(raw)) | st.binary(max_size=40), texts)
+def test_any_request_can_be_inspected(raw, title): shows(Inspection(title, raw, *explain_request(raw, APIS)[1:]))
+
+
+@pytest.mark.parametrize('kind', PRIMITIVES, ids=str)
+@given(st.data())
+@settings(max_examples=10)
+def test_a_primitive_alone_can_be_inspected(kind, data):
+    raw = data.draw(values(kind).map(kind.write))
+    shows(Inspection('alone', raw, *explain(kind, raw)[1:]))
+
+
+def test_a_page_escapes_what_it_shows():
+    evil = '<script>alert("&")</script>'
+    found = inspect(TopicRecord, TopicRecord(name=evil, topic_id=bytes(16)).encode(0), 0, evil)
+    for view in (found._repr_html_(), found.svg()): assert '<script' not in view and '&lt;script&gt;' in view
