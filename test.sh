@@ -56,6 +56,13 @@ if ! cat settings.ini setup.py | cmp -s - "$venv/installed.settings"; then
 fi
 export PATH="$venv/bin:$PATH"
 
+# In CI, the tests beside a running Apache Kafka take part: its jars come through Maven, once.
+if [ -n "${CI:-}" ] && command -v java >/dev/null && command -v mvn >/dev/null &&
+    ! python -c 'from benchmarks.real_kafka import absent; raise SystemExit(absent() is not None)'; then
+    echo 'Fetching Apache Kafka with Maven (a minute or two, once)'
+    python -m benchmarks.real_kafka --fetch || echo 'It could not be fetched: the tests that need it will be skipped.'
+fi
+
 # --- The steps ---------------------------------------------------------------------------------------------------
 
 bounded() {  # bounded SECONDS COMMAND...: a step that hangs fails, where the system has a `timeout` that can do it

@@ -56,7 +56,7 @@ def crc32c_fold(data: bytes, # what to check
     while len(rest) >= 64:
         chunk, rest = rest[:65536], rest[65536:]
         number = int.from_bytes(chunk, 'little') ^ crc ^ 0xffffffff
-        crc = crc32c_table(_fold(number, 8 * len(chunk)), 0xffffffff)   # an empty register: it is in `number` by now
+        crc = crc32c_table(_fold(number, 8 * len(chunk)), 0xffffffff)   # an empty register: it went into `number`
     return crc32c_table(rest, crc)
 
 # %% ../nbs/11_checksums.ipynb #1aa2aaa5

@@ -108,9 +108,11 @@ class Prefixed:
     format = None
     def __init__(self, name: str, prefix, # the type of the length
                  compact: bool = False, # is the length written as N+1, with 0 for null?
-                 nullable: bool = False, text: bool = True):
+                 nullable: bool = False, text: bool = True,
+                 longest: int | None = None): # how many bytes at most, if not as many as is usual in Kafka
         self.name, self.prefix, self.compact, self.nullable, self.text = name, prefix, compact, nullable, text
-        self.default, self.longest = ('', 0x7fff) if text else (b'', 0x7fff_ffff)
+        self.default, usual = ('', 0x7fff) if text else (b'', 0x7fff_ffff)
+        self.longest = longest or usual
     def __repr__(self): return self.name
 
     def read_length(self, buf, pos: int) -> tuple[int, int]:
