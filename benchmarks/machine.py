@@ -10,8 +10,9 @@ from pathlib import Path
 
 def describe() -> str:
     "`Measured on 2 cores of ..., Linux ..., Python 3.11.7, uvloop ..., crc32c ...`."
-    return (f'Measured on {os.cpu_count()} cores ({processor()}), {memory():.0f} GB, {platform.system()} {platform.release()}, '
-            f'{platform.python_implementation()} {platform.python_version()}, uvloop {version("uvloop")}, crc32c {version("crc32c")}.')
+    packages = ', '.join(f'{package} {version(package)}' for package in ('uvloop', 'crc32c'))
+    return (f'Measured on {os.cpu_count()} cores ({processor()}), {memory():.0f} GB, {platform.system()} '
+            f'{platform.release()}, {platform.python_implementation()} {platform.python_version()}, {packages}.')
 
 
 def processor() -> str:

@@ -1,8 +1,10 @@
 """Table and plots of what `requests` measured."""
 import statistics
+import textwrap
 from pathlib import Path
 
-OURS, PLAIN, LIMIT, KAFKA = 'kafka_scratch, uvloop', 'kafka_scratch, asyncio', 'canned answers (the limit)', 'Apache Kafka'
+OURS, PLAIN = 'kafka_scratch, uvloop', 'kafka_scratch, asyncio'
+LIMIT, KAFKA = 'canned answers (the limit)', 'Apache Kafka'
 PROGRAM, BARE = './your_program.sh', 'python3 that binds a port (the limit)'
 SERVERS = (LIMIT, OURS, PLAIN, KAFKA)
 SHORT = {LIMIT: 'limit', OURS: 'uvloop', PLAIN: 'asyncio', KAFKA: 'Kafka'}
@@ -71,7 +73,8 @@ def requests_table(figures: Figures) -> list[str]:
                 at = question, mode, server
                 per_cpu = 'requests_per_cpu_second'
                 lines.append('| ' + ' | '.join([
-                    question, mode_name(mode), server, number(figures.median(*at, 'answer_bytes')), number(figures.median(*at, 'rate')),
+                    question, mode_name(mode), server,
+                    number(figures.median(*at, 'answer_bytes')), number(figures.median(*at, 'rate')),
                     number(figures.ratio(*at, LIMIT), '.2f'), number(figures.ratio(*at, KAFKA), '.1f'),
                     number(figures.median(*at, 'p50'), scale=1e6), number(figures.median(*at, 'p99'), scale=1e6),
                     number(figures.median(*at, per_cpu)), number(figures.ratio(*at, LIMIT, per_cpu), '.2f'),
@@ -81,12 +84,12 @@ def requests_table(figures: Figures) -> list[str]:
 
 def start_table(starts: dict[str, list[dict]]) -> list[str]:
     "Start times, as markdown lines."
-    lines = ['| started | runs | port open, median | fastest | slowest | first answer, median |', '|---|--:|--:|--:|--:|--:|']
+    lines = ['| started | runs | port open, median, ms | fastest | slowest | first answer, median, ms |', '|---|--:|--:|--:|--:|--:|']
     for name, runs in starts.items():
         opened = sorted(run['open'] for run in runs)
         answered = [run['answer'] for run in runs if 'answer' in run]
-        lines.append(f'| {name} | {len(runs)} | {statistics.median(opened) * 1e3:,.0f} ms | {opened[0] * 1e3:,.0f} ms | {opened[-1] * 1e3:,.0f} ms '
-                     f'| {number(statistics.median(answered) if answered else None, scale=1e3)}{" ms" if answered else ""} |')
+        times = [statistics.median(opened), opened[0], opened[-1], statistics.median(answered) if answered else None]
+        lines.append(f'| {name} | {len(runs)} | ' + ' | '.join(number(each, ',.0f', 1e3) for each in times) + ' |')
     return lines
 
 
@@ -121,7 +124,7 @@ def plot_rates(figures: Figures, path: Path) -> None:
     for row, question in enumerate(figures.questions):
         for column, mode in enumerate(figures.modes):
             _bars(axes[row][column], figures, question, mode)
-            axes[row][column].set_title(f'{question}\n{mode_name(mode)}', fontsize=9)
+            axes[row][column].set_title('\n'.join([*textwrap.wrap(question, 45), mode_name(mode)]), fontsize=9)
         axes[row][0].set_ylabel('requests/s')
     figure.suptitle('Requests per second (median of the rounds; below it the share of the limit)', fontsize=11)
     _save(figure, path)
@@ -134,11 +137,13 @@ def _bars(axis, figures: Figures, question: str, mode: tuple) -> None:
         colour, hatch = LOOKS[server]
         axis.bar(position, rate, color=colour, hatch=hatch, edgecolor='black', linewidth=.8)
         share = '' if server == LIMIT else f'\n{figures.ratio(question, mode, server, LIMIT):.2f}'
-        axis.annotate(f'{rate:,.0f}{share}', (position, rate), ha='center', va='bottom', fontsize=8)
+        axis.annotate(f'{rate:,.0f}{share}', (position, rate), ha='center', va='bottom', fontsize=8, zorder=3,
+                      bbox=dict(facecolor='white', edgecolor='none', pad=.5))
     if mode in TARGETS and LIMIT in figures.servers and WITHOUT_TARGET not in question:
         level = TARGETS[mode] * figures.median(question, mode, LIMIT, 'rate')
-        axis.axhline(level, color='black', linestyle='--', linewidth=1)
-        axis.annotate(f'target {TARGETS[mode]}', (1, level), xycoords=('axes fraction', 'data'), ha='right', va='bottom', fontsize=8)
+        axis.axhline(level, color='black', linestyle='--', linewidth=1, zorder=2)
+        axis.annotate(f'target {TARGETS[mode]}', (1, level), xycoords=('axes fraction', 'data'), ha='right', va='bottom',
+                      fontsize=8)
     axis.set_xticks(range(len(figures.servers)), [SHORT[server] for server in figures.servers])
     axis.margins(y=.25)
     axis.yaxis.set_major_formatter(lambda value, _: f'{value / 1000:g}k')
@@ -150,9 +155,10 @@ def plot_latency(figures: Figures, path: Path) -> None:
     import matplotlib
     matplotlib.use('Agg')
     import matplotlib.pyplot as plt
-    figure, axes = plt.subplots(1, len(figures.modes), figsize=(5 * len(figures.modes), .35 * len(figures.questions) * len(figures.servers) + 1.6),
-                                squeeze=False, layout='constrained', sharey=True)
     labels = [(question, server) for question in figures.questions for server in figures.servers]
+    columns = len(figures.modes)
+    figure, axes = plt.subplots(1, columns, figsize=(5 * columns, .35 * len(labels) + 1.6), squeeze=False,
+                                layout='constrained', sharey=True)
     for axis, mode in zip(axes[0], figures.modes):
         for height, (question, server) in enumerate(labels):
             p50, p99 = (figures.median(question, mode, server, key) * 1e6 for key in ('p50', 'p99'))
@@ -184,7 +190,8 @@ def write(run: dict, results: Path) -> str:
     figures = Figures(run['cells'])
     lines = ['# Requests per second, latency, start', '', run['machine'], '',
              f'{run["rounds"]} interleaved rounds of {run["seconds"]:g} s per cell; medians. Ratios are taken within a round, '
-             'then the median of the rounds (in brackets: where the middle half of them lies). CPU figures are shares of one core.', '',
+             'then the median of the rounds (in brackets: where the middle half of them lies). CPU figures are shares of '
+             'one core.', '',
              '## Targets', '', *targets(figures, run['starts']), '',
              '## Requests', '', *requests_table(figures), '',
              '![Requests per second](requests.png)', '', '![Latency](latency.png)', '',

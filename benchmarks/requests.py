@@ -28,8 +28,8 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / 'benchmarks' / 'results'
 TOPICS = {'three': 3, 'hundred': 100}
 MODES = ((1, 1), (50, 1), (1, 64))  # (connections, in flight on each)
-QUESTIONS = {'api-versions': wire.api_versions(), 'describe-3': wire.describe('three', 3), 'describe-100': wire.describe('hundred', 100),
-             'distinct-3': wire.describe('three', 3, distinct=True)}
+QUESTIONS = {'api-versions': wire.api_versions(), 'describe-3': wire.describe('three', 3),
+             'describe-100': wire.describe('hundred', 100), 'distinct-3': wire.describe('three', 3, distinct=True)}
 ARGUMENTS = {'api-versions': (), 'describe-3': ('--topic', 'three', '--partitions', 3),  # the same, for the load generator
              'describe-100': ('--topic', 'hundred', '--partitions', 100),
              'distinct-3': ('--topic', 'three', '--partitions', 3, '--distinct')}

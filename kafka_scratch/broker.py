@@ -231,7 +231,9 @@ async def close_idle(server: Server):
     while server.config.max_idle_ms >= 0:
         for connection in server.connections: connection.active = False
         await asyncio.sleep(max(server.config.max_idle_ms / 1000, 0.01))
-        for connection in [c for c in server.connections if not c.active]: connection.transport.close()
+        for transport in [connection.transport for connection in server.connections if not connection.active]:
+            if transport.get_write_buffer_size(): transport.abort()   # it doesn't even read: no use in waiting for that
+            else: transport.close()
 
 # %% ../nbs/29_broker.ipynb #d057a79b
 def say(text: str, stream):

@@ -181,7 +181,7 @@ def _zstd_header(data: bytes, pos: int) -> tuple[int, int]:
     "Where the blocks of the frame at `pos` start, and how many bytes of checksum follow them."
     mark = data[pos:pos + 4]
     if mark != ZSTD_MARK: raise DecodeError(f'zstd: a frame starts with 28b52ffd, not {mark.hex()}', pos)
-    descriptor = int.from_bytes(data[pos + 4:pos + 5], 'little')   # 0 if it isn't there: the first block won't be either
+    descriptor = int.from_bytes(data[pos + 4:pos + 5], 'little')   # 0 if cut off: so is the first block, then
     single = descriptor >> 5 & 1                                   # a single segment has no window, but always a size
     window, size = 1 - single, CONTENT_SIZE_BYTES[descriptor >> 6] or single
     return pos + 5 + window + DICTIONARY_ID_BYTES[descriptor & 0b11] + size, descriptor & 0b100

@@ -76,14 +76,15 @@ def valid_name(name: str) -> bool:
 LOST = bytes(15) + b'\2'   # the directory id of a disk that is gone
 
 def is_offline(broker, directory: bytes, listener: str) -> bool:
-    "Is a replica out of reach, in this directory of this broker (None: no such broker), for clients of this listener?"
+    "Is a replica out of reach, in this directory of a broker (None: there is none), for clients of this listener?"
     if broker is None or broker.fenced: return True
     if listener not in [endpoint.name for endpoint in broker.end_points]: return True
     if directory in (MIGRATING, UNASSIGNED): return False
     return directory == LOST or bool(broker.log_dirs) and directory not in broker.log_dirs
 
 # %% ../nbs/21_describe_topic_partitions.ipynb #e893655c
-def describe_partition(image: Image, index: int, state: Partition, listener: str) -> DescribeTopicPartitionsResponsePartition:
+def describe_partition(
+    image: Image, index: int, state: Partition, listener: str) -> DescribeTopicPartitionsResponsePartition:
     "A partition in the words of this API."
     places = zip(state.replicas, state.directories)
     return DescribeTopicPartitionsResponsePartition(
@@ -109,7 +110,8 @@ def unknown_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
         topic_authorized_operations=ALL_OPERATIONS)
 
 # %% ../nbs/21_describe_topic_partitions.ipynb #7b4e019c
-def describe_topic(image: Image, topic: Topic, start: int, most: int, listener: str) -> DescribeTopicPartitionsResponseTopic:
+def describe_topic(
+    image: Image, topic: Topic, start: int, most: int, listener: str) -> DescribeTopicPartitionsResponseTopic:
     "A topic with at most so many of its partitions, from a number on."
     wanted = range(start, min(start + most, len(topic.states)))
     indexes = [index for index in wanted if index in topic.states]

@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['MAGIC', 'HEADER', 'HEADER_SIZE', 'LENGTH_ENDS', 'CRC_STARTS', 'CRC_ENDS', 'RecordBytes', 'RecordString', 'RECORD',
-           'CODEC_BITS', 'LOG_APPEND_TIME', 'TRANSACTIONAL', 'CONTROL', 'DELETE_HORIZON', 'LoggedRecord',
-           'CONTROL_TYPES', 'CONTROL_VALUES', 'BatchHeader', 'RecordArray', 'RecordHeader', 'Record', 'attributes_text',
-           'TornBatch', 'batch_end', 'Batch', 'read_batches', 'read_records', 'read_record', 'value_spans',
-           'long_varint', 'ControlKey', 'control_type', 'EndTxnMarker', 'QuorumVoter', 'LeaderChangeMessage',
-           'SnapshotHeaderRecord', 'SnapshotFooterRecord', 'KRaftVersionRecord', 'VoterEndpoint', 'KRaftVersionFeature',
-           'Voter', 'VotersRecord', 'control_value_codec', 'write_record', 'write_batch', 'explain_segment',
-           'explain_payload', 'explain_record']
+           'CODEC_BITS', 'LOG_APPEND_TIME', 'TRANSACTIONAL', 'CONTROL', 'DELETE_HORIZON', 'FLAGS', 'LoggedRecord',
+           'CONTROL_TYPES', 'CONTROL_VALUES', 'BatchHeader', 'RecordArray', 'RecordHeader', 'Record', 'read_record',
+           'attributes_text', 'TornBatch', 'batch_end', 'Batch', 'read_batches', 'logged', 'read_records',
+           'long_varint', 'value_spans', 'ControlKey', 'control_type', 'EndTxnMarker', 'QuorumVoter',
+           'LeaderChangeMessage', 'SnapshotHeaderRecord', 'SnapshotFooterRecord', 'KRaftVersionRecord', 'VoterEndpoint',
+           'KRaftVersionFeature', 'Voter', 'VotersRecord', 'control_value_codec', 'write_record', 'write_batch',
+           'explain_record', 'explain_payload', 'explain_segment']
 
 # %% ../nbs/13_records.ipynb #efae5585
 from collections import namedtuple
@@ -39,13 +39,12 @@ class BatchHeader:
 
 # %% ../nbs/13_records.ipynb #7251cdcd
 MAGIC = 2
-HEADER = BatchHeader.codec(MAGIC)
-HEADER_SIZE, LENGTH_ENDS, CRC_STARTS, CRC_ENDS = 61, 12, 17, 21   # batch_length counts from 12, the checksum covers from 21 on
+HEADER, HEADER_SIZE = BatchHeader.codec(MAGIC), 61
+LENGTH_ENDS, CRC_STARTS, CRC_ENDS = 12, 17, 21   # batch_length counts from 12, the checksum covers from 21 on
 
 # %% ../nbs/13_records.ipynb #985f4940
 RecordBytes = Prefixed('RecordBytes', Varint, nullable=True, text=False)
-RecordString = Prefixed('RecordString', Varint)
-RecordString.longest = RecordBytes.longest
+RecordString = Prefixed('RecordString', Varint, longest=RecordBytes.longest)   # 32,767 is a limit of messages only
 
 class RecordArray(Array): prefix = Varint
 
@@ -68,14 +67,24 @@ class Record:
 
 RECORD = Record.codec(MAGIC)
 
+# %% ../nbs/13_records.ipynb #53143288
+def read_record(payload: bytes, pos: int) -> tuple[Record, int]:
+    "A record, and where it ends: which must be where its length says."
+    record, end = RECORD.read(payload, pos)
+    announced = Varint.read(payload, pos)[1] + record.length
+    if end != announced: raise DecodeError(f'a record should end at {announced}, but its fields end at {end}', pos)
+    return record, end
+
 # %% ../nbs/13_records.ipynb #ac20dd48
 CODEC_BITS, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0b111, 1 << 3, 1 << 4, 1 << 5, 1 << 6
+FLAGS = {LOG_APPEND_TIME: 'LogAppendTime', TRANSACTIONAL: 'transactional', CONTROL: 'control',
+         DELETE_HORIZON: 'delete horizon'}
 
 def attributes_text(attributes: int) -> str:
     "The attributes for people: `attributes_text(0b110001)` is `'gzip, transactional, control'`."
-    names = [CODECS.get(attributes & CODEC_BITS, f'codec {attributes & CODEC_BITS}')]
-    flags = {LOG_APPEND_TIME: 'LogAppendTime', TRANSACTIONAL: 'transactional', CONTROL: 'control', DELETE_HORIZON: 'delete horizon'}
-    return ', '.join(names + [name for bit, name in flags.items() if attributes & bit])
+    codec = attributes & CODEC_BITS
+    flags = [name for bit, name in FLAGS.items() if attributes & bit]
+    return ', '.join([CODECS.get(codec, f'codec {codec}'), *flags])
 
 NOTES['attributes'] = lambda value: attributes_text(value) if value else None
 
@@ -85,13 +94,15 @@ class TornBatch(DecodeError):
 
 def batch_end(buf, pos: int) -> int:
     "Where the batch at `pos` ends, if it is a batch and all of it is there."
-    left = len(buf) - pos
-    if left < CRC_STARTS: raise TornBatch(f'a batch header takes {HEADER_SIZE} bytes, but only {left} left', pos)
+    left, smallest = len(buf) - pos, HEADER_SIZE - LENGTH_ENDS
+    if left < CRC_STARTS:   # 17 bytes are enough to judge length and magic
+        raise TornBatch(f'a batch header takes {HEADER_SIZE} bytes, but only {left} left', pos)
     length, magic = int.from_bytes(buf[pos + 8:pos + 12], 'big', signed=True), buf[pos + 16]
-    if length < HEADER_SIZE - LENGTH_ENDS: raise DecodeError(f'batch_length is at least {HEADER_SIZE - LENGTH_ENDS}, not {length}', pos)
+    if length < smallest: raise DecodeError(f'batch_length is at least {smallest}, not {length}', pos)
     if magic != MAGIC: raise DecodeError(f'magic {MAGIC} is what we read, not {magic}', pos)
-    if LENGTH_ENDS + length > left: raise TornBatch(f'the batch takes {LENGTH_ENDS + length} bytes, but only {left} left', pos)
-    return pos + LENGTH_ENDS + length
+    size = LENGTH_ENDS + length
+    if size > left: raise TornBatch(f'the batch takes {size} bytes, but only {left} left', pos)
+    return pos + size
 
 # %% ../nbs/13_records.ipynb #70e2a41d
 class Batch:
@@ -100,20 +111,30 @@ class Batch:
     def __init__(self, buf, start: int = 0):
         self.buf, self.start, self.end = buf, start, batch_end(buf, start)
         self.header = HEADER.read(buf, start)[0]
-    def __repr__(self): return f'Batch({self.base_offset}..{self.last_offset}, {self.header.record_count} records, {attributes_text(self.header.attributes)})'
+    def __repr__(self):
+        count = self.header.record_count
+        records = f'{count} record{"s" * (count != 1)}'
+        return f'Batch({self.base_offset}..{self.last_offset}, {records}, {attributes_text(self.header.attributes)})'
 
-    base_offset = property(lambda self: self.header.base_offset)
-    last_offset = property(lambda self: self.header.base_offset + self.header.last_offset_delta)
-    control = property(lambda self: bool(self.header.attributes & CONTROL))
-    transactional = property(lambda self: bool(self.header.attributes & TRANSACTIONAL))
-    log_append_time = property(lambda self: bool(self.header.attributes & LOG_APPEND_TIME))
-    codec = property(lambda self: self.header.attributes & CODEC_BITS)
+    @property
+    def base_offset(self) -> int: return self.header.base_offset
+    @property
+    def last_offset(self) -> int: return self.header.base_offset + self.header.last_offset_delta
+    @property
+    def codec(self) -> int: return self.header.attributes & CODEC_BITS
+    @property
+    def log_append_time(self) -> bool: return bool(self.header.attributes & LOG_APPEND_TIME)
+    @property
+    def transactional(self) -> bool: return bool(self.header.attributes & TRANSACTIONAL)
+    @property
+    def control(self) -> bool: return bool(self.header.attributes & CONTROL)
 
     def check(self) -> 'Batch':
         "Refuses a batch whose bytes are not those that were written."
-        actual = crc32c(memoryview(self.buf)[self.start + CRC_ENDS:self.end])
-        if actual != self.header.crc: raise DecodeError(f'the checksum of the batch at offset {self.base_offset} is {self.header.crc:08x}, but its bytes give {actual:08x}', self.start)
-        return self
+        stored, actual = self.header.crc, crc32c(memoryview(self.buf)[self.start + CRC_ENDS:self.end])
+        if actual == stored: return self
+        raise DecodeError(f'the checksum of the batch at offset {self.base_offset} is {stored:08x}, '
+                          f'but its bytes give {actual:08x}', self.start)
 
     def payload(self) -> bytes:
         "The bytes of the records, decompressed."
@@ -132,26 +153,32 @@ def read_batches(buf: bytes, pos: int = 0, check: bool = True # verify the check
 # %% ../nbs/13_records.ipynb #c0a898e8
 LoggedRecord = namedtuple('LoggedRecord', 'offset timestamp key value headers')
 
+def logged(batch: Batch, record: Record) -> LoggedRecord:
+    "A record with its own offset and time, instead of differences."
+    header = batch.header
+    timestamp = header.max_timestamp if batch.log_append_time else header.base_timestamp + record.timestamp_delta
+    headers = [(h.key, h.value) for h in record.headers]
+    return LoggedRecord(header.base_offset + record.offset_delta, timestamp, record.key, record.value, headers)
+
+# %% ../nbs/13_records.ipynb #65f1ed58
 def read_records(batch: Batch) -> list[LoggedRecord]:
     "The records of a batch with their offsets and times."
-    header, payload, pos, records = batch.header, batch.payload(), 0, []
-    if header.record_count < 0 or header.record_count > len(payload): raise DecodeError(f'{header.record_count} records in {len(payload)} bytes', batch.start)
-    for _ in range(header.record_count):
-        record, end = read_record(payload, pos)
-        timestamp = header.max_timestamp if batch.log_append_time else header.base_timestamp + record.timestamp_delta
-        records.append(LoggedRecord(header.base_offset + record.offset_delta, timestamp, record.key, record.value, [(h.key, h.value) for h in record.headers]))
-        pos = end
-    if pos != len(payload): raise DecodeError(f'{len(payload) - pos} bytes are left after {header.record_count} records', batch.start)
+    count, payload, pos, records = batch.header.record_count, batch.payload(), 0, []
+    if not 0 <= count <= len(payload): raise DecodeError(f'{count} records in {len(payload)} bytes', batch.start)
+    for _ in range(count):
+        record, pos = read_record(payload, pos)
+        records.append(logged(batch, record))
+    left = len(payload) - pos
+    if left: raise DecodeError(f'{left} bytes are left after {count} records', batch.start)
     return records
 
-def read_record(payload: bytes, pos: int) -> tuple[Record, int]:
-    "A record, and where it ends: which must be where its length says."
-    record, end = RECORD.read(payload, pos)
-    announced = Varint.read(payload, pos)[1] + record.length
-    if end != announced: raise DecodeError(f'a record should end at {announced}, but its fields end at {end}', pos)
-    return record, end
-
 # %% ../nbs/13_records.ipynb #1bc0160e
+def long_varint(payload, pos: int) -> tuple[int, int]:
+    "A varint of three bytes or more, before zigzag."
+    n, pos = Varint.read(payload, pos)
+    return zigzag(n), pos
+
+# %% ../nbs/13_records.ipynb #6a72bb2f
 def value_spans(payload: bytes, count: int):
     "Where the values of records lie in a payload: `(start, end)` for each, `(start, start)` for null."
     pos = 0
@@ -159,7 +186,7 @@ def value_spans(payload: bytes, count: int):
         for _ in range(count):
             n, pos = payload[pos], pos + 1
             if n > 127: n, pos = n & 127 | payload[pos] << 7, pos + 1
-            if n > 16383: n, pos = long_varint(payload, pos - 2)
+            if n > 16383: n, pos = long_varint(payload, pos - 2)   # a third byte follows: once more from its start
             end = pos + (n >> 1)                    # zigzag: an even number is twice the length, an odd one negative
             pos += 1                                # attributes
             while payload[pos] > 127: pos += 1      # timestamp_delta: stepped over, however long
@@ -174,17 +201,14 @@ def value_spans(payload: bytes, count: int):
             value_ends = pos if m & 1 else pos + (m >> 1)
             if value_ends > end or n & 1: raise IndexError
             yield pos, value_ends
-            pos = end
+            pos = end                               # over the headers
     except IndexError: raise DecodeError('a record is cut off, or its lengths contradict each other', pos) from None
-    if pos != len(payload): raise DecodeError(f'{count} records should end at {len(payload)}, but they end at {pos}', pos)
-
-def long_varint(payload, pos: int) -> tuple[int, int]:
-    "A varint of three bytes or more, before zigzag."
-    n, pos = Varint.read(payload, pos)
-    return zigzag(n), pos
+    if pos != len(payload):
+        raise DecodeError(f'{count} records should end at {len(payload)}, but they end at {pos}', pos)
 
 # %% ../nbs/13_records.ipynb #83371a7f
-CONTROL_TYPES = 'ABORT', 'COMMIT', 'LEADER_CHANGE', 'SNAPSHOT_HEADER', 'SNAPSHOT_FOOTER', 'KRAFT_VERSION', 'KRAFT_VOTERS'
+CONTROL_TYPES = ('ABORT', 'COMMIT', 'LEADER_CHANGE', 'SNAPSHOT_HEADER', 'SNAPSHOT_FOOTER',
+                 'KRAFT_VERSION', 'KRAFT_VOTERS')
 
 @message(versions='0+')
 class ControlKey:
@@ -227,7 +251,7 @@ class SnapshotFooterRecord:
 @message(versions='0', flexible='0+')
 class KRaftVersionRecord:
     version: Int16
-    k_raft_version: Int16
+    k_raft_version: Int16   # spelled like this so that camel case gives Kafka's kRaftVersion
 
 # %% ../nbs/13_records.ipynb #b22a2b0d
 @nested
@@ -241,6 +265,7 @@ class KRaftVersionFeature:
     min_supported_version: Int16
     max_supported_version: Int16
 
+# %% ../nbs/13_records.ipynb #e9992442
 @nested
 class Voter:
     voter_id: Int32
@@ -254,7 +279,9 @@ class VotersRecord:
     voters: Array[Voter]
 
 # %% ../nbs/13_records.ipynb #3176e066
-CONTROL_VALUES = dict(zip(CONTROL_TYPES, (EndTxnMarker, EndTxnMarker, LeaderChangeMessage, SnapshotHeaderRecord, SnapshotFooterRecord, KRaftVersionRecord, VotersRecord)))
+CONTROL_VALUES = dict(zip(CONTROL_TYPES, (
+    EndTxnMarker, EndTxnMarker, LeaderChangeMessage, SnapshotHeaderRecord, SnapshotFooterRecord,
+    KRaftVersionRecord, VotersRecord)))
 
 def control_value_codec(key: bytes, value: bytes) -> Codec | None:
     "The codec for the value of a control record, if its type and version are known."
@@ -264,22 +291,55 @@ def control_value_codec(key: bytes, value: bytes) -> Codec | None:
 
 # %% ../nbs/13_records.ipynb #8020d557
 def write_record(record: Record) -> bytes:
-    "A record with its length in front."
-    record.length = 0
-    rest = RECORD.write(record)[1:]        # a length of zero takes one byte; the real one replaces it
+    "A record with its length in front, whatever its `length` says."
+    rest = RECORD.write(record)[len(Varint.write(record.length)):]
     return Varint.write(len(rest)) + rest
 
-def write_batch(records: list[Record], base_offset: int = 0, attributes: int = 0, **header) -> bytes:
+# %% ../nbs/13_records.ipynb #c813b6e8
+def write_batch(records: list[Record], # with offsets and times as differences
+                base_offset: int = 0, attributes: int = 0,
+                **header # what else should stand in the header
+               ) -> bytes:
     "A batch of records, checksummed."
-    raw = b''.join(map(write_record, records))
-    payload = compress(attributes & CODEC_BITS, raw) if attributes & CODEC_BITS else raw
-    fields = dict(producer_id=-1, producer_epoch=-1, base_sequence=-1, last_offset_delta=records[-1].offset_delta if records else 0) | header
-    head = BatchHeader(base_offset=base_offset, batch_length=HEADER_SIZE - LENGTH_ENDS + len(payload), magic=MAGIC, attributes=attributes, record_count=len(records), **fields)
+    payload = compress(attributes & CODEC_BITS, b''.join(map(write_record, records)))
+    last = records[-1].offset_delta if records else 0
+    fields = dict(last_offset_delta=last, producer_id=-1, producer_epoch=-1, base_sequence=-1) | header
+    head = BatchHeader(base_offset=base_offset, batch_length=HEADER_SIZE - LENGTH_ENDS + len(payload), magic=MAGIC,
+                       attributes=attributes, record_count=len(records), **fields)
     head.crc = crc32c(HEADER.write(head)[CRC_ENDS:] + payload)
     return HEADER.write(head) + payload
 
 # %% ../nbs/13_records.ipynb #c779eb0b
-def explain_segment(buf: bytes, explain_value=None # (walk, path, batch, key, length) → explains a value in place; or None
+def explain_record(walk, batch, path, explain_value):
+    "The fields of a record, in place."
+    key = None
+    for f, kind in RECORD.plain:
+        if f.name == 'value' and explain_value:
+            length = walk.leaf((*path, 'value', 'length'), kind.read_length, length_label(kind))
+            if length >= 0: explain_value(walk, (*path, 'value'), batch, key, length)
+        else:
+            value = walk_value(walk, kind, (*path, f.name))
+            if f.name == 'key': key = value
+
+# %% ../nbs/13_records.ipynb #c5c180d4
+def explain_payload(walk, batch, path, explain_value):
+    "The records of a batch, in place; or one span, if they are compressed."
+    count, end = batch.header.record_count, batch.end
+    if batch.codec:
+        label = f'{CODECS.get(batch.codec, "unknown codec")} data'
+        walk.leaf((*path, 'records'), lambda buf, pos: (bytes(buf[pos:end]), end), label)
+        return
+    for n in range(count):
+        if walk.pos >= end:
+            what = f'{count} records are announced, but the batch ends after {n}'
+            raise DecodeError(what, walk.pos, path_text(path))
+        explain_record(walk, batch, (*path, 'record', n), explain_value)
+    if walk.pos != end:
+        raise DecodeError(f'the batch ends at {end}, its records end before', walk.pos, path_text(path))
+
+# %% ../nbs/13_records.ipynb #62fd1e4f
+def explain_segment(buf: bytes,
+                    explain_value=None # (walk, path, batch, key, length) → explains a value in place; or None
                    ) -> Explanation:
     "Every byte of a log segment."
     walk, error, i = Walk(buf), None, 0
@@ -292,22 +352,3 @@ def explain_segment(buf: bytes, explain_value=None # (walk, path, batch, key, le
             i += 1
     except DecodeError as e: error = e
     return Explanation(None, walk.spans, error, walk.pos)
-
-def explain_payload(walk, batch, path, explain_value):
-    if batch.codec:
-        walk.leaf((*path, 'records'), lambda buf, pos: (bytes(buf[pos:batch.end]), batch.end), f'{CODECS.get(batch.codec, "unknown codec")} data')
-        return
-    for n in range(batch.header.record_count):
-        if walk.pos >= batch.end: raise DecodeError(f'{batch.header.record_count} records are announced, but the batch ends after {n}', walk.pos, path_text(path))
-        explain_record(walk, batch, (*path, 'record', n), explain_value)
-    if walk.pos != batch.end: raise DecodeError(f'the batch ends at {batch.end}, its records end before', walk.pos, path_text(path))
-
-def explain_record(walk, batch, path, explain_value):
-    key = None
-    for f, kind in RECORD.plain:
-        if f.name == 'value' and explain_value:
-            length = walk.leaf((*path, 'value', 'length'), kind.read_length, length_label(kind))
-            if length >= 0: explain_value(walk, (*path, 'value'), batch, key, length)
-        else:
-            value = walk_value(walk, kind, (*path, f.name))
-            if f.name == 'key': key = value

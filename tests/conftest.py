@@ -4,11 +4,12 @@ import importlib.util
 import os
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from broker_process import environment, running
 
-settings.register_profile('kafka_scratch', deadline=None, print_blob=True, max_examples=50, derandomize=bool(os.environ.get('CI')))
+settings.register_profile('kafka_scratch', deadline=None, print_blob=True, max_examples=50, derandomize=bool(os.environ.get('CI')),
+                          phases=[phase for phase in Phase if phase != Phase.explain])   # which takes minutes for the longest examples
 settings.load_profile('kafka_scratch')
 
 

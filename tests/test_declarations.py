@@ -24,10 +24,11 @@ from kafka_scratch.schema import Message, default_of, version_range
 
 DIGEST = Path(__file__).parent/'fixtures'/'schemas'/'metadata-records.json'
 LIBS = Path(os.environ.get('KAFKA_SCRATCH_KAFKA_LIBS') or Path.home()/'.cache/kafka_scratch/kafka-4.1.1/libs')
-needs_jars = pytest.mark.skipif(not list(LIBS.glob('kafka-metadata-*.jar')), reason=f"no Kafka jars in {LIBS}: KAFKA_SCRATCH_KAFKA_LIBS names another place")
+needs_jars = pytest.mark.skipif(not list(LIBS.glob('kafka-metadata-*.jar')),
+                                reason=f'no Kafka jars in {LIBS}: KAFKA_SCRATCH_KAFKA_LIBS names another place')
 
-TYPES = {'bool': Boolean, 'int8': Int8, 'int16': Int16, 'int32': Int32, 'int64': Int64, 'uint16': UInt16, 'uint32': UInt32, 'float64': Float64,
-         'string': String, 'bytes': Bytes, 'records': Bytes, 'uuid': Uuid}
+TYPES = {'bool': Boolean, 'int8': Int8, 'int16': Int16, 'int32': Int32, 'int64': Int64, 'uint16': UInt16, 'uint32': UInt32,
+         'float64': Float64, 'string': String, 'bytes': Bytes, 'records': Bytes, 'uuid': Uuid}
 NATURAL = {'bool': False, 'float64': 0.0, 'string': '', 'bytes': b'', 'records': b'', 'uuid': bytes(16)}   # 0 for the others
 
 CALLS = {cls.__name__: cls for api in APIS.values() for cls in (api.request, api.response)}
@@ -59,7 +60,8 @@ def of_jars() -> dict[str, dict]:
     for jar, folder in (('kafka-clients', 'common/message/'), ('kafka-metadata', 'common/metadata/')):
         for path in LIBS.glob(f'{jar}-[0-9]*.jar'):
             with zipfile.ZipFile(path) as archive:
-                schemas = [schema(archive.read(name).decode()) for name in archive.namelist() if name.startswith(folder) and name.endswith('.json')]
+                names = [name for name in archive.namelist() if name.startswith(folder) and name.endswith('.json')]
+                schemas = [schema(archive.read(name).decode()) for name in names]
             found |= {s['name']: s for s in schemas}
     return found
 
@@ -103,7 +105,8 @@ def their_fields(schema: dict, fields: list, version: int) -> list:
         element = kind.removeprefix('[]')
         tag = f['tag'] if version in version_range(f.get('taggedVersions', 'none')) else None
         inside = f.get('fields') or next((s['fields'] for s in schema.get('commonStructs', ()) if s['name'] == element), None)
-        shape.append((snake_case(f['name']), 'array of ' * kind.startswith('[]') + (TYPES[element].name if element in TYPES else 'structs'), tag, nullable,
+        type_name = 'array of ' * kind.startswith('[]') + (TYPES[element].name if element in TYPES else 'structs')
+        shape.append((snake_case(f['name']), type_name, tag, nullable,
                       parsed_default(f.get('default'), kind, version, nullable), version in version_range(f.get('flexibleVersions', '0+')),
                       None if element in TYPES else their_fields(schema, inside, version)))
     return shape
@@ -116,7 +119,8 @@ def our_fields(cls: type, version: int) -> list:
         if version not in f.versions: continue
         element, default = f.type.element if isinstance(f.type, Array) else f.type, default_of(f)
         struct = isinstance(element, type)
-        shape.append((f.name, 'array of ' * isinstance(f.type, Array) + ('structs' if struct else element.name), f.tag, version in f.nullable,
+        type_name = 'array of ' * isinstance(f.type, Array) + ('structs' if struct else element.name)
+        shape.append((f.name, type_name, f.tag, version in f.nullable,
                       'a struct of defaults' if isinstance(default, Message) else default, version in f.flexible,
                       our_fields(element, version) if struct else None))
     return shape
@@ -128,7 +132,8 @@ def check(cls: type, schema: dict):
     assert set(cls.VERSIONS) <= set(version_range(schema['validVersions']))
     for version in cls.VERSIONS:
         assert (version in cls.FLEXIBLE) == (version in version_range(schema['flexibleVersions'])), version
-        assert our_fields(cls, version) == their_fields(schema, BEFORE.get(cls.__name__, []) + schema['fields'], version), f'{cls.__name__} v{version}'
+        theirs = their_fields(schema, BEFORE.get(cls.__name__, []) + schema['fields'], version)
+        assert our_fields(cls, version) == theirs, f'{cls.__name__} v{version}'
 
 
 # --- The promises -----------------------------------------------------------------------------------------------------
@@ -162,7 +167,8 @@ def test_the_digest_is_what_the_jars_say():
 
 def test_a_request_and_its_response_have_the_same_versions():
     assert len(APIS) >= 2
-    for key, api in APIS.items(): assert (key, key, api.request.VERSIONS) == (api.request.API_KEY, api.response.API_KEY, api.response.VERSIONS)
+    for key, api in APIS.items():
+        assert (api.request.API_KEY, api.response.API_KEY, api.response.VERSIONS) == (key, key, api.request.VERSIONS)
 
 
 def test_api_names_are_those_of_the_schemas():
@@ -174,15 +180,17 @@ def test_api_names_are_those_of_the_schemas():
 @needs_jars
 def test_api_names_are_those_of_the_jars():
     named = {schema['apiKey']: name for name, schema in of_jars().items() if name.endswith('Request')}
-    assert [name + 'Request' for name in API_NAMES] == [named[key] for key in sorted(named)] and sorted(named) == list(range(len(API_NAMES)))
+    assert named == {key: name + 'Request' for key, name in enumerate(API_NAMES)}
 
 
-OLD_NAMES = {-1: 'UNKNOWN', 0: 'NO_ERROR', 6: 'NOT_LEADER_FOR_PARTITION', 10: 'MESSAGE_SIZE_TOO_LARGE', 17: 'INVALID_TOPIC', 39: 'INVALID_REPLICATION_ASSIGNMENT'}
+OLD_NAMES = {-1: 'UNKNOWN', 0: 'NO_ERROR', 6: 'NOT_LEADER_FOR_PARTITION', 10: 'MESSAGE_SIZE_TOO_LARGE', 17: 'INVALID_TOPIC',
+             39: 'INVALID_REPLICATION_ASSIGNMENT'}
 
 def test_error_names_are_those_of_kafka_python():
     "Which has kept the older names of some."
-    broker_errors = [error for error in vars(kafka_python_errors).values() if isinstance(error, type) and issubclass(error, kafka_python_errors.BrokerResponseError)]
-    theirs = {error.errno: error.message for error in broker_errors if isinstance(error.errno, int)}
+    classes = [value for value in vars(kafka_python_errors).values() if isinstance(value, type)]
+    theirs = {error.errno: error.message for error in classes
+              if issubclass(error, kafka_python_errors.BrokerResponseError) and isinstance(error.errno, int)}
     ours = dict(enumerate(ERROR_NAMES, -1)) | OLD_NAMES
     assert len(theirs) > 120 and {code: ours.get(code) for code in theirs} == theirs
 

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import traceback
 from collections import Counter, namedtuple
 from pathlib import Path
 
@@ -449,7 +450,7 @@ def test_directories_after_a_change_are_those_of_kafkas_replay(change, directori
     [A_CHANGE[:23] + bytes([1, 0, 5, 1, 0, 0, 0, 0])], [A_CHANGE[:23] + bytes([1, 0, 9, 2, 0, 0, 0, 1])]])   # lists that aren't as long as they say
 def test_a_record_that_makes_no_sense_is_an_error_that_says_so(values):
     "When the log is read, not later, when someone asks for the partition."
-    with pytest.raises(DecodeError, match='the metadata record batch 0 to'): image_of(A_TOPIC, A_PARTITION, *values)
+    with pytest.raises(DecodeError, match=r'0 to \d+: '): image_of(A_TOPIC, A_PARTITION, *values)
 
 
 def test_removing_both_topics_of_one_name_is_no_error():
@@ -459,7 +460,7 @@ def test_removing_both_topics_of_one_name_is_no_error():
 
 
 @st.composite
-def damaged(draw, most=12):
+def damaged(draw, most=6):
     "The values of a history with a few bytes altered, left out or added."
     values = [bytearray(entry.value) for entry in draw(histories(most))] or [bytearray(b'\x01')]
     for _ in range(draw(st.integers(1, 3))):
@@ -474,7 +475,7 @@ def damaged(draw, most=12):
 def test_a_log_with_any_damaged_value_is_read_or_refused(values):
     "And if it is read, then all of it: every partition, and the whole as JSON."
     try: image = image_of(*values)
-    except DecodeError as error: assert 'the metadata record batch 0 to' in str(error)
+    except DecodeError as error: assert '0 to ' in str(error)
     else:
         for topic in image.topics.values(): topic.partitions
         log = MetadataLog('/nowhere')
@@ -509,6 +510,15 @@ def test_a_birth_means_the_same_on_the_fast_path_and_on_the_slow_one(version, pa
     assert outcome(A_TOPIC, value) == outcome(A_TOPIC, begin, value, end)
 
 
+def tries(log, times: int) -> int:
+    "How many times a poll failed, each with an error whose traceback is that of one poll."
+    failures = 0
+    for _ in range(times):
+        try: log.poll()
+        except DecodeError as error: failures += len(traceback.extract_tb(error.__traceback__)) < 12
+    return failures
+
+
 def test_a_batch_that_cannot_be_replayed_is_tried_once_and_reported_until_the_log_is_repaired():
     good, bad = raw_batch(0, A_TOPIC, A_PARTITION), raw_batch(2, A_CHANGE, b'\x01\x02\x00')
     with Directory() as directory:
@@ -520,6 +530,7 @@ def test_a_batch_that_cannot_be_replayed_is_tried_once_and_reported_until_the_lo
         for _ in range(3):
             with pytest.raises(DecodeError): log.poll()
         assert (log.image.topics['a'].partition(0), log.image.replayed) == after_one
+        assert tries(log, 5) == tries(log, 5) == 5   # and nothing grows, while it is tried ten times a second
         directory.write([[good, raw_batch(2, A_CHANGE)]])
         log.poll()
         assert (log.image.topics['a'].partition(0).leader_epoch, log.image.last_offset) == (6, 2)

@@ -12,16 +12,19 @@ import pytest
 
 from kafka_scratch.api_versions import ApiVersionsResponse
 from kafka_scratch.broker import APIS, Broker
-from kafka_scratch.frames import (API_VERSIONS, PEEK, FrameReader, Refused, RequestHeader, ResponseHeader, explain_request, explain_response, find_api,
-                                  read_request)
+from kafka_scratch.frames import (API_VERSIONS, PEEK, FrameReader, Refused, ResponseHeader, explain_request, explain_response,
+                                  find_api, read_request)
 from kafka_scratch.primitives import DecodeError, Int32
 from kafka_scratch.schema import kafka_json
 
 WIRE = Path(__file__).parent/'fixtures'/'wire'
-Frame = namedtuple('Frame', 'name key version raw decoded error client_id', defaults=(None,))   # a request and its response have the same name; raw: with its length
+
+# A request and its response have the same name. `raw` starts with the length.
+Frame = namedtuple('Frame', 'name key version raw decoded error client_id', defaults=(None,))
 
 # Requests that Kafka understands though they are not as anyone would write them, and what becomes of the odd part.
-ODD = {'v4-trailing-bytes': 'dropped', 'v0-with-v3-body': 'dropped', 'trailing-bytes': 'dropped', 'client-id-length--2': 'read as null', 'non-utf8-name': 'read as U+FFFD'}
+ODD = {'v4-trailing-bytes': 'dropped', 'v0-with-v3-body': 'dropped', 'trailing-bytes': 'dropped', 'client-id-length--2': 'read as null',
+       'non-utf8-name': 'read as U+FFFD'}
 
 
 def frames_of(text: str | None) -> list[bytes]:
@@ -35,7 +38,9 @@ def client_frames():
         for line in map(json.loads, path.open()):
             if line['api_key'] not in APIS: continue
             raw, = frames_of(line['hex'])
-            yield line['direction'], Frame(f'{path.stem}-{line["conn"]}-{line["correlation_id"]}', line['api_key'], line['api_version'], raw, line.get('decoded'), line.get('decoded_error'), line.get('client_id'))
+            name = f'{path.stem}-{line["conn"]}-{line["correlation_id"]}'
+            yield line['direction'], Frame(name, line['api_key'], line['api_version'], raw,
+                                           *map(line.get, ('decoded', 'decoded_error', 'client_id')))
 
 
 def edge_frames():
@@ -50,7 +55,7 @@ def edge_frames():
                 key, version, _ = PEEK.unpack_from(request, 4)
                 name = line['name'] + f'-{i + 1}' * (i > 0)
                 known = line.get if i == 0 else lambda key: None
-                yield 'request', Frame(name, key, version, request, known('request_decoded'), known('request_decoded_error'), known('client_id'))
+                yield 'request', Frame(name, key, version, request, *map(known, ('request_decoded', 'request_decoded_error', 'client_id')))
                 if response: yield 'response', Frame(name, key, version, response, known('response_decoded'), None)
 
 
@@ -84,17 +89,19 @@ def read_response(frame: Frame):
 def test_that_many_frames_are_checked():
     "So that a fixture that went missing is noticed."
     assert len(ANSWERS) == len(RESPONSES) and len({frame.name for frame in REQUESTS + REFUSED}) == len(REQUESTS + REFUSED)
-    counts = {name: Counter(frame.key for frame in frames) for name, frames in dict(requests=REQUESTS, refused=REFUSED, responses=RESPONSES).items()}
-    assert {name: (count[18], count[75]) for name, count in counts.items()} == dict(requests=(106, 39), refused=(14, 5), responses=(116, 39))
-    assert len(UNSUPPORTED) == 10
-    assert all(counts['requests'][key] and counts['responses'][key] for key in APIS)
+    requests, refused, responses = (Counter(frame.key for frame in frames) for frames in (REQUESTS, REFUSED, RESPONSES))
+    assert (requests[18], refused[18], responses[18], len(UNSUPPORTED)) == (106, 14, 116, 10)
+    assert (requests[75], refused[75], responses[75]) == (39, 5, 39)
+    assert set(APIS) == set(requests) == set(responses)
 
 
 @each(REQUESTS)
 def test_a_request_says_what_kafka_reads(frame):
     header, body = read_request(frame.raw[4:], *find_api(frame.raw, APIS, 4))
     assert (header.api_key, header.api_version) == (frame.key, frame.version)
-    if frame.decoded is not None: assert (header.client_id or '', kafka_json(body, frame.version)) == (frame.client_id, frame.decoded)   # Kafka turns null into "" here
+    if frame.decoded is not None:
+        assert kafka_json(body, frame.version) == frame.decoded
+        assert (header.client_id or '') == frame.client_id   # Kafka's class turns null into ""
 
 
 @each(REQUESTS)
@@ -134,7 +141,8 @@ def test_a_response_says_what_kafka_reads(frame):
     assert end == len(frame.raw)
     if frame.decoded is None: return
     if version == frame.version: assert kafka_json(body, version) == frame.decoded
-    else: assert isinstance(body, ApiVersionsResponse) and kafka_json(body, version).items() <= frame.decoded.items()   # Kafka shows fields of later versions too
+    else:   # Kafka shows fields of later versions too
+        assert isinstance(body, ApiVersionsResponse) and kafka_json(body, version).items() <= frame.decoded.items()
 
 
 @each(RESPONSES)
