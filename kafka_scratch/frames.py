@@ -24,7 +24,7 @@ def frame_size(buf, pos: int, max_size: int = MAX_FRAME) -> int:
 
 # %% ../nbs/04_frames.ipynb #fd30065b
 class FrameReader:
-    "Cuts a stream into frames, however it arrives: `FrameReader().feed(b'\\0\\0\\0\\2hi\\0')` is `[b'hi']`, and one byte waits."
+    "Cuts a stream into frames, however it arrives: `feed(b'\\0\\0\\0\\2hi\\0')` gives `b'hi'`, and one byte waits."
     def __init__(self, max_size: int = MAX_FRAME): self.max_size, self.waiting, self.needed = max_size, bytearray(), 0
 
     def join(self, data: bytes) -> bytes:
@@ -40,16 +40,15 @@ class FrameReader:
         self.waiting += data[pos:]
         self.needed = 4 + frame_size(data, pos, self.max_size) if len(data) - pos >= 4 else 4
 
-    def feed(self, data: bytes) -> list[bytes]:
-        "The frames that are complete now, without their lengths."
-        data, frames, pos = self.join(data), [], 0
+    def feed(self, data: bytes):
+        "The frames that are complete now, without their lengths, one after the other."
+        data, pos = self.join(data), 0
         while len(data) - pos >= 4:
             end = pos + 4 + frame_size(data, pos, self.max_size)
             if end > len(data): break
-            frames.append(data[pos + 4:end])
+            yield data[pos + 4:end]
             pos = end
         if pos < len(data): self.keep(data, pos)
-        return frames
 
 # %% ../nbs/04_frames.ipynb #b481c261
 @message(versions='1-2', flexible='2+')

@@ -5,13 +5,13 @@
 # %% auto #0
 __all__ = ['Partition', 'MIGRATING', 'UNASSIGNED', 'NO_CHANGE', 'BIRTH', 'CHANGE', 'PARTITION_KEY', 'NOBODY', 'EFFECTS',
            'TOPIC_RESOURCE', 'RESOURCES', 'TRANSACTION_RECORDS', 'SHORTCUTS', 'FIXED_TAGS', 'LIST_TAGS', 'MOST_BIRTHS',
-           'MOST_CHANGES', 'new_partition', 'changed_partition', 'directories_for', 'read_state', 'Topic', 'Image',
-           'effect', 'topic_made', 'topic_removed', 'partition_made', 'partition_changed', 'elr_cleared',
-           'broker_registered', 'broker_changed', 'registered_broker', 'broker_gone', 'broker_fenced',
-           'broker_unfenced', 'controller_registered', 'set_or_remove', 'config_set', 'remove_configs', 'quota_set',
-           'feature_agreed', 'producer_ids_given', 'user_set', 'user_removed', 'acl_set', 'acl_removed', 'token_set',
-           'token_removed', 'replay_value', 'apply_record', 'replay_in_transaction', 'replay_batch', 'replay_payload',
-           'is_plain_birth', 'is_plain_change', 'keep_birth', 'keep_change']
+           'MOST_CHANGES', 'new_partition', 'changed_partition', 'read_state', 'Topic', 'Image', 'effect', 'topic_made',
+           'topic_removed', 'partition_made', 'partition_changed', 'elr_cleared', 'broker_registered', 'broker_changed',
+           'registered_broker', 'broker_gone', 'broker_fenced', 'broker_unfenced', 'controller_registered',
+           'set_or_remove', 'config_set', 'remove_configs', 'quota_set', 'feature_agreed', 'producer_ids_given',
+           'user_set', 'user_removed', 'acl_set', 'acl_removed', 'token_set', 'token_removed', 'replay_value',
+           'apply_record', 'replay_in_transaction', 'replay_batch', 'replay_payload', 'is_plain_birth',
+           'is_plain_change', 'keep_birth', 'keep_change']
 
 # %% ../nbs/17_image.ipynb #d4c0a797
 import struct
@@ -51,6 +51,7 @@ def changed_partition(old: Partition, change: PartitionChangeRecord) -> Partitio
     leader = {} if change.leader == NO_CHANGE else dict(leader=change.leader, leader_epoch=old.leader_epoch + 1)
     recovery = {} if change.leader_recovery_state < 0 else dict(leader_recovery_state=change.leader_recovery_state)
     replicas = now(change.replicas, old.replicas)
+    directories = old.directories if change.directories is None else tuple(change.directories)
     return old._replace(
         partition_epoch=old.partition_epoch + 1, **leader, **recovery,
         replicas=replicas,
@@ -59,15 +60,7 @@ def changed_partition(old: Partition, change: PartitionChangeRecord) -> Partitio
         adding_replicas=now(change.adding_replicas, old.adding_replicas),
         eligible_leader_replicas=now(change.eligible_leader_replicas, old.eligible_leader_replicas),
         last_known_elr=now(change.last_known_elr, old.last_known_elr),
-        directories=now(change.directories, directories_for(replicas, old)))
-
-# %% ../nbs/17_image.ipynb #0dbeca30
-def directories_for(replicas: tuple, old: Partition) -> tuple:
-    "Where replicas keep a partition when a change doesn't say: where they kept it before, if they did."
-    if replicas == old.replicas: return old.directories
-    new = MIGRATING if set(old.directories) <= {MIGRATING} else UNASSIGNED
-    before = dict(zip(old.replicas, old.directories))
-    return tuple(before.get(replica, new) for replica in replicas)
+        directories=directories if len(directories) == len(replicas) else (MIGRATING,) * len(replicas))   # nobody knows
 
 # %% ../nbs/17_image.ipynb #53853be9
 BIRTH, CHANGE = PartitionRecord.codec(2), PartitionChangeRecord.codec(2)   # version 2 reads what version 1 wrote
@@ -213,7 +206,7 @@ def remove_configs(image, resource: tuple):
 # %% ../nbs/17_image.ipynb #4eb848da
 @effect(ClientQuotaRecord)
 def quota_set(image, record):
-    entity = tuple(sorted((part.entity_type, part.entity_name) for part in record.entity))
+    entity = tuple(sorted(((part.entity_type, part.entity_name) for part in record.entity), key=repr))   # a name may be null
     set_or_remove(image.quotas, entity, record.key, record.value, record.remove)
 
 @effect(FeatureLevelRecord)
@@ -277,14 +270,15 @@ SHORTCUTS = {}   # the bytes of an envelope → name, and function(image, buf, s
 
 def replay_batch(image: Image, batch):
     "Applies all records of a batch. Control records are about the log, not the cluster: they are counted."
-    if batch.control:
-        for record in read_records(batch): image.control_counts[control_type(record.key)] += 1
-    else:
-        try: replay_payload(image, batch.payload(), batch.header.record_count)
-        except DecodeError as error:
-            records = f'metadata records {batch.base_offset} to {batch.last_offset}'
-            raise DecodeError(f'{records}: {error}', batch.start) from None
-        image.replayed += batch.header.record_count
+    try:
+        if batch.control:
+            for record in read_records(batch): image.control_counts[control_type(record.key)] += 1
+        else:
+            replay_payload(image, batch.payload(), batch.header.record_count)
+            image.replayed += batch.header.record_count
+    except DecodeError as error:
+        what = f'{error.path}: {error.message}' if error.path else error.message
+        raise DecodeError(f'metadata records {batch.base_offset} to {batch.last_offset}: {what}', batch.start) from None
     image.last_offset, image.last_epoch = batch.last_offset, batch.header.partition_leader_epoch
 
 def replay_payload(image: Image, payload: bytes, count: int):
@@ -346,14 +340,16 @@ def keep_birth(image: Image, buf: bytes, start: int, end: int) -> bool:
 # %% ../nbs/17_image.ipynb #b897a123
 def keep_change(image: Image, buf: bytes, start: int, end: int) -> bool:
     "Keeps the bytes of a PartitionChangeRecord behind those of the birth, if they are plain."
+    tail = buf[start + PARTITION_KEY.size:end]
+    if not is_plain_change(tail): return False
     number, topic_id = PARTITION_KEY.unpack_from(buf, start)
-    states, tail = image.topic(topic_id).states, buf[start + PARTITION_KEY.size:end]
-    if number not in states or not is_plain_change(tail): return False
+    states = image.topic(topic_id).states
+    if number not in states: return False
     old = states[number]
     states[number] = (*old, tail) if type(old) is tuple else (old, tail)
     if len(states[number]) > MOST_CHANGES: states[number] = read_state(states[number])
     return True
 
 # %% ../nbs/17_image.ipynb #7f3d3e4b
-for _cls, _versions, _keep in ((PartitionRecord, (1, 2), keep_birth), (PartitionChangeRecord, (0, 1, 2), keep_change)):
+for _cls, _versions, _keep in ((PartitionRecord, (1, 2), keep_birth), (PartitionChangeRecord, (2,), keep_change)):
     for _version in _versions: SHORTCUTS[bytes([FRAME_VERSION, _cls.API_KEY, _version])] = f'{_cls.__name__} v{_version}', _keep

@@ -5,11 +5,12 @@
 # %% auto #0
 __all__ = ['RECOVERY_STATES', 'MECHANISMS', 'ACL_RESOURCES', 'ACL_PATTERNS', 'ACL_PERMISSIONS', 'ACL_OPERATIONS',
            'directory_text', 'name_of', 'partition_json', 'topics_json', 'broker_json', 'acl_text', 'configs_json',
-           'scram_json', 'quotas_json', 'image_json', 'json_lines']
+           'scram_json', 'quotas_json', 'number', 'image_json', 'json_lines']
 
 # %% ../nbs/19_image_json.ipynb #9bc7fb8f
 import json
 from functools import lru_cache
+from math import isfinite
 from .primitives import uuid_text
 from .metadata_records import AccessControlEntryRecord, RegisterBrokerRecord
 from .image import RESOURCES, Image, Partition, read_state
@@ -81,7 +82,11 @@ def scram_json(image: Image) -> dict:
 
 def quotas_json(image: Image) -> list[dict]:
     quotas = sorted(image.quotas.items(), key=repr)
-    return [{'entity': dict(entity), 'values': dict(sorted(values.items()))} for entity, values in quotas]
+    return [{'entity': dict(entity), 'values': {key: number(values[key]) for key in sorted(values)}} for entity, values in quotas]
+
+def number(value: float) -> float | str:
+    "JSON has no infinity: such a number becomes text."
+    return value if isfinite(value) else str(value)
 
 # %% ../nbs/19_image_json.ipynb #aa6933fe
 def image_json(log: MetadataLog):

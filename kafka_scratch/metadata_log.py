@@ -40,22 +40,28 @@ def load_checkpoint(image: Image, path: str):
 # %% ../nbs/18_metadata_log.ipynb #6f589050
 class SegmentReader:
     "Whole batches from a file, from where we stopped the last time."
-    def __init__(self, path: str, piece: int = 1 << 24): self.path, self.piece, self.position = path, piece, 0
+    def __init__(self, path: str, piece: int = 1 << 24):
+        self.path, self.piece = path, piece
+        self.position, self.at, self.torn = 0, 0, None   # where the next batch starts; where the last one did; what is wrong with the rest
 
     def __iter__(self):
         size = self.piece
         with open(self.path, 'rb') as file:
             while True:
                 file.seek(self.position)
-                buf, start = file.read(size), self.position
+                buf, start, self.torn = file.read(size), self.position, None
                 try:
                     for batch in read_batches(buf):
-                        self.position = start + batch.end   # before the batch is used: if that fails, it isn't used twice
+                        self.at, self.position = start + batch.start, start + batch.end   # now: if it fails, it isn't tried again
                         yield batch
-                except TornBatch: pass
-                except DecodeError as error: raise DecodeError(f'{self.path}: {error.message}', start + error.offset) from None
+                except TornBatch as error: self.torn = self.located(error, start)
+                except DecodeError as error: raise self.located(error, start) from None
                 if len(buf) < size: return
                 if self.position == start: size *= 2
+
+    def located(self, error: DecodeError, start: int) -> DecodeError:
+        "An error with the file and the place in it."
+        return DecodeError(f'{self.path}: {error.message}', start + error.offset)
 
 # %% ../nbs/18_metadata_log.ipynb #61a31dd0
 class MetadataLog:
@@ -69,43 +75,57 @@ class MetadataLog:
 
     def reset(self):
         "Back to knowing nothing."
-        self.image, self.files, self.reader, self.first_offset, self.begun = Image(), [], None, 0, False
+        self.image, self.files, self.reader, self.first_offset, self.begun, self.seen = Image(), [], None, 0, False, None
 
     def poll(self) -> bool:
         "Reads what is new. True if anything was."
         if not os.path.isdir(self.directory): return False
         if self.failed:
-            if self.failed[1] == self.fingerprint(): raise self.failed[0]   # nothing has changed: it is still broken
+            if self.failed[1] == self.fingerprint(): raise self.failed[0].with_traceback(None)   # still broken
             self.failed = None
             self.reset()
+        before = self.image
         if self.reader and self.was_replaced(): self.reset()
-        before = self.image.last_offset
+        offset = self.image.last_offset
         try: self.read()
         except DecodeError as error:
             self.failed = error, self.fingerprint()
             raise
-        return self.image.last_offset != before
+        self.seen = self.mark() if self.reader else None
+        return self.image is not before or self.image.last_offset != offset
 
     def fingerprint(self) -> list:
         "What we look at to see whether anything has changed."
         return sorted((entry.name, entry.stat().st_size, entry.stat().st_mtime_ns) for entry in os.scandir(self.directory))
 
     def was_replaced(self) -> bool:
-        path = self.reader.path
-        return not os.path.exists(path) or os.path.getsize(path) < self.reader.position
+        "Is the file another one now? Its identity, its size and what we read last tell."
+        return self.mark() != self.seen or os.path.getsize(self.reader.path) < self.reader.position
+
+    def mark(self) -> tuple | None:
+        "What doesn't change in a segment that only grows."
+        try:
+            with open(self.reader.path, 'rb') as file:
+                file.seek(max(0, self.reader.position - 256))
+                return os.fstat(file.fileno()).st_ino, file.read(min(self.reader.position, 256))
+        except FileNotFoundError: return None
 
     def read(self):
         "From the checkpoint (if we need one) through the segments to the end."
         if not self.begun: self.begin()
         while True:
-            for batch in self.reader or ():
-                if self.until is not None and batch.last_offset > self.until: return
-                if batch.base_offset >= self.first_offset: replay_batch(self.image, batch)
-                if self.progress: self.progress(batch.end - batch.start)
             later = [path for _, path in segments(self.directory) if self.reader is None or path > self.reader.path]
+            for batch in self.reader or ():   # after we looked for later segments: now this one can't grow behind our back
+                if self.until is not None and batch.last_offset > self.until: return
+                if batch.base_offset >= self.first_offset: self.replay(batch)
+                if self.progress: self.progress(batch.end - batch.start)
             if not later: return
             self.reader = SegmentReader(later[0])
             self.files.append(os.path.basename(later[0]))
+
+    def replay(self, batch):
+        try: replay_batch(self.image, batch)
+        except DecodeError as error: raise DecodeError(f'{self.reader.path}: {error.message}', self.reader.at) from None
 
     def begin(self):
         "Loads a checkpoint, if the first segment isn't the beginning of the log."

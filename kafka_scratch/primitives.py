@@ -91,6 +91,7 @@ class VariableLength:
         return DecodeError(f'{self.name} takes at most {self.longest} bytes, but the last of them says that more follow', pos)
 
     def write(self, value: int) -> bytes:
+        if not isinstance(value, int): raise EncodeError(f"{self.name} can't hold {value!r}")
         number = zigzag(value) if self.signed else value
         if number < 0 or number >> self.bits: raise EncodeError(f"{self.name} can't hold {value!r}")
         groups = bytearray()

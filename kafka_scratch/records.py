@@ -181,7 +181,8 @@ def long_varint(payload, pos: int) -> tuple[int, int]:
 # %% ../nbs/13_records.ipynb #6a72bb2f
 def value_spans(payload: bytes, count: int):
     "Where the values of records lie in a payload: `(start, end)` for each, `(start, start)` for null."
-    pos = 0
+    if count < 0: raise DecodeError(f"a batch can't hold {count} records")
+    pos, size = 0, len(payload)
     try:
         for _ in range(count):
             n, pos = payload[pos], pos + 1
@@ -199,12 +200,12 @@ def value_spans(payload: bytes, count: int):
             if m > 127: m, pos = m & 127 | payload[pos] << 7, pos + 1
             if m > 16383: m, pos = long_varint(payload, pos - 2)
             value_ends = pos if m & 1 else pos + (m >> 1)
-            if value_ends > end or n & 1: raise IndexError
+            if value_ends > end or end > size or n & 1: raise IndexError
             yield pos, value_ends
             pos = end                               # over the headers
-    except IndexError: raise DecodeError('a record is cut off, or its lengths contradict each other', pos) from None
-    if pos != len(payload):
-        raise DecodeError(f'{count} records should end at {len(payload)}, but they end at {pos}', pos)
+    except IndexError:
+        raise DecodeError('a record is cut off, or its lengths contradict each other', min(pos, size)) from None
+    if pos != size: raise DecodeError(f'{count} records should end at {size}, but they end at {pos}', pos)
 
 # %% ../nbs/13_records.ipynb #83371a7f
 CONTROL_TYPES = ('ABORT', 'COMMIT', 'LEADER_CHANGE', 'SNAPSHOT_HEADER', 'SNAPSHOT_FOOTER',
@@ -217,7 +218,7 @@ class ControlKey:
 
 def control_type(key: bytes) -> str:
     "The name of a control record's type, from its key."
-    number = ControlKey.decode(key, 0).type
+    number = ControlKey.decode(key or b'', 0).type   # no key is a key that is too short
     return CONTROL_TYPES[number] if 0 <= number < len(CONTROL_TYPES) else f'UNKNOWN_{number}'
 
 # %% ../nbs/13_records.ipynb #0731daea
@@ -329,6 +330,7 @@ def explain_payload(walk, batch, path, explain_value):
         label = f'{CODECS.get(batch.codec, "unknown codec")} data'
         walk.leaf((*path, 'records'), lambda buf, pos: (bytes(buf[pos:end]), end), label)
         return
+    if count < 0: raise DecodeError(f"a batch can't hold {count} records", walk.pos, path_text(path))
     for n in range(count):
         if walk.pos >= end:
             what = f'{count} records are announced, but the batch ends after {n}'
