@@ -108,7 +108,9 @@ class Connection(asyncio.Protocol):
                     out += hit[1], data[at + 8:at + 12], hit[2]
                     collected += len(hit[2])
                 else:
-                    if time.monotonic() > enough_time: self.go_on_later(); break
+                    if at and time.monotonic() > enough_time:   # but one answer at least, however long it takes
+                        self.go_on_later()
+                        break
                     out.append(self.broker.answer(data[at + 4:after]))
                     collected += len(out[-1])
                 at = after

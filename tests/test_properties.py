@@ -8,9 +8,12 @@ import json
 import pkgutil
 import re
 import struct
+import subprocess
+import sys
 import tracemalloc
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings, strategies as st
@@ -32,6 +35,7 @@ from kafka_scratch.records import (CONTROL, HEADER_SIZE, Batch, ControlKey, Logg
                                    read_batches, read_records, value_spans, write_batch)
 from kafka_scratch.schema import NEWEST, Codec, Message, default_of, explain
 
+ROOT = Path(__file__).parent.parent
 few, some = settings(max_examples=6), settings(max_examples=15)   # for what is tried with every message, of which there are many
 
 
@@ -434,6 +438,33 @@ def test_a_batch_that_claims_billions_of_records_takes_no_memory(count):
 def test_a_frame_that_is_announced_takes_no_memory_until_it_comes():
     reader = FrameReader()
     assert most_memory(lambda: list(reader.feed(struct.pack('>i', 104_857_600) + bytes(100)))) < 200_000
+
+
+def many_topics(count: int) -> bytes:
+    "A request for as many topics; what should follow them isn't there."
+    return UnsignedVarint.write(count + 1) + b'\x02a\0' * count
+
+
+def test_a_request_that_breaks_off_takes_no_more_memory_than_one_that_does_not():
+    "Finding out what is wrong must not be what brings a broker down."
+    codec, start = APIS[75].request.codec(0), many_topics(5000)
+    whole, cut_off = start + Int32.write(1) + b'\xff\0', start
+    assert codec.read(whole, 0)[1] == len(whole)
+    assert most_memory(codec.read, cut_off, 0) < 2 * most_memory(codec.read, whole, 0)
+
+
+MANY_TAGS = """
+from kafka_scratch.api_versions import ApiVersionsRequest
+from kafka_scratch.primitives import DecodeError, UnsignedVarint
+tags = [UnsignedVarint.write(tag) + b'\\0' for tag in range(100_000)]
+try: ApiVersionsRequest.decode(b'\\x02a\\x02b' + UnsignedVarint.write(len(tags) + 1) + b''.join(tags), 4)
+except DecodeError as error: print(error)
+"""
+
+def test_a_request_with_many_unknown_tags_is_refused_at_once():
+    "400 KB of them, the last cut off. If each costs as much as all before it, that takes minutes; else a second."
+    done = subprocess.run([sys.executable, '-c', MANY_TAGS], capture_output=True, text=True, timeout=30, cwd=ROOT)
+    assert 'is cut off' in done.stdout or 'needs' in done.stdout, done.stderr
 
 
 def most_memory(function, *args) -> int:
