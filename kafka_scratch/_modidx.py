@@ -611,6 +611,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/kafka_scratch', 'doc_host'
                                        'kafka_scratch.records.attributes_text': ( 'records.html#attributes_text',
                                                                                   'kafka_scratch/records.py'),
                                        'kafka_scratch.records.batch_end': ('records.html#batch_end', 'kafka_scratch/records.py'),
+                                       'kafka_scratch.records.codec_name': ('records.html#codec_name', 'kafka_scratch/records.py'),
                                        'kafka_scratch.records.control_type': ('records.html#control_type', 'kafka_scratch/records.py'),
                                        'kafka_scratch.records.control_value_codec': ( 'records.html#control_value_codec',
                                                                                       'kafka_scratch/records.py'),

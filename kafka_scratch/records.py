@@ -6,7 +6,7 @@
 __all__ = ['MAGIC', 'HEADER', 'HEADER_SIZE', 'LENGTH_ENDS', 'CRC_STARTS', 'CRC_ENDS', 'RecordBytes', 'RecordString', 'RECORD',
            'CODEC_BITS', 'LOG_APPEND_TIME', 'TRANSACTIONAL', 'CONTROL', 'DELETE_HORIZON', 'FLAGS', 'LoggedRecord',
            'CONTROL_TYPES', 'CONTROL_VALUES', 'BatchHeader', 'RecordArray', 'RecordHeader', 'Record', 'read_record',
-           'attributes_text', 'TornBatch', 'batch_end', 'Batch', 'read_batches', 'logged', 'read_records',
+           'codec_name', 'attributes_text', 'TornBatch', 'batch_end', 'Batch', 'read_batches', 'logged', 'read_records',
            'long_varint', 'value_spans', 'ControlKey', 'control_type', 'EndTxnMarker', 'QuorumVoter',
            'LeaderChangeMessage', 'SnapshotHeaderRecord', 'SnapshotFooterRecord', 'KRaftVersionRecord', 'VoterEndpoint',
            'KRaftVersionFeature', 'Voter', 'VotersRecord', 'control_value_codec', 'write_record', 'write_batch',
@@ -17,7 +17,6 @@ from collections import namedtuple
 from .primitives import *
 from .schema import *
 from .checksums import crc32c
-from .compression import CODECS, compress, decompress
 
 # %% ../nbs/13_records.ipynb #f4e96311
 @message(versions='2')
@@ -76,6 +75,12 @@ def read_record(payload: bytes, pos: int) -> tuple[Record, int]:
     return record, end
 
 # %% ../nbs/13_records.ipynb #ac20dd48
+def codec_name(codec: int) -> str:
+    "The name of a codec. The chapter on compression is loaded when it is needed: what a broker reads at the start has none."
+    from kafka_scratch.compression import CODECS
+    return CODECS.get(codec, f'codec {codec}')
+
+# %% ../nbs/13_records.ipynb #b88ab348
 CODEC_BITS, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL, DELETE_HORIZON = 0b111, 1 << 3, 1 << 4, 1 << 5, 1 << 6
 FLAGS = {LOG_APPEND_TIME: 'LogAppendTime', TRANSACTIONAL: 'transactional', CONTROL: 'control',
          DELETE_HORIZON: 'delete horizon'}
@@ -84,7 +89,7 @@ def attributes_text(attributes: int) -> str:
     "The attributes for people: `attributes_text(0b110001)` is `'gzip, transactional, control'`."
     codec = attributes & CODEC_BITS
     flags = [name for bit, name in FLAGS.items() if attributes & bit]
-    return ', '.join([CODECS.get(codec, f'codec {codec}'), *flags])
+    return ', '.join([codec_name(codec), *flags])
 
 NOTES['attributes'] = lambda value: attributes_text(value) if value else None
 
@@ -139,7 +144,9 @@ class Batch:
     def payload(self) -> bytes:
         "The bytes of the records, decompressed."
         raw = bytes(self.buf[self.start + HEADER_SIZE:self.end])
-        return decompress(self.codec, raw) if self.codec else raw
+        if not self.codec: return raw
+        from kafka_scratch.compression import decompress
+        return decompress(self.codec, raw)
 
 # %% ../nbs/13_records.ipynb #733a4636
 def read_batches(buf: bytes, pos: int = 0, check: bool = True # verify the checksums?
@@ -302,6 +309,7 @@ def write_batch(records: list[Record], # with offsets and times as differences
                 **header # what else should stand in the header
                ) -> bytes:
     "A batch of records, checksummed."
+    from kafka_scratch.compression import compress
     payload = compress(attributes & CODEC_BITS, b''.join(map(write_record, records)))
     last = records[-1].offset_delta if records else 0
     fields = dict(last_offset_delta=last, producer_id=-1, producer_epoch=-1, base_sequence=-1) | header
@@ -327,7 +335,7 @@ def explain_payload(walk, batch, path, explain_value):
     "The records of a batch, in place; or one span, if they are compressed."
     count, end = batch.header.record_count, batch.end
     if batch.codec:
-        label = f'{CODECS.get(batch.codec, "unknown codec")} data'
+        label = f'{codec_name(batch.codec)} data'
         walk.leaf((*path, 'records'), lambda buf, pos: (bytes(buf[pos:end]), end), label)
         return
     if count < 0: raise DecodeError(f"a batch can't hold {count} records", walk.pos, path_text(path))
