@@ -294,7 +294,7 @@ class Load:
 
 
 def measure(port: int, question: Question, connections: int = 1, in_flight: int = 1, seconds: float = 2,
-            count: int | None = None, warm_up: float = .2, pid: int | None = None) -> Result:
+            count: int | None = None, warm_up: float = .1, pid: int | None = None) -> Result:
     "Warm up, then measure; with `pid`, also what the server spent."
     load = Load(port, question, connections, in_flight)
     try:
@@ -335,7 +335,7 @@ def main() -> None:
     parser.add_argument('--in-flight', type=int, default=1, help='requests under way on each connection')
     parser.add_argument('--seconds', type=float, default=2)
     parser.add_argument('--count', type=int, help='stop after this many answers, if that is sooner')
-    parser.add_argument('--warm-up', type=float, default=.2, help='seconds before the clock starts')
+    parser.add_argument('--warm-up', type=float, default=.1, help='seconds before the clock starts')
     parser.add_argument('--pid', type=int, help="the server's process, to report its processor time")
     parser.add_argument('--json', action='store_true', help='print the figures as JSON')
     options = parser.parse_args()

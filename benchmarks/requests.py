@@ -1,7 +1,7 @@
 """Requests per second, side by side: this broker, the fastest server there could be, and Apache Kafka.
 
     python -m benchmarks.requests                 # about ten minutes; Kafka takes part when Java and its jars are here
-    python -m benchmarks.requests --rounds 3 --seconds .5
+    python -m benchmarks.requests --rounds 3      # a quick look
 
 Every server runs at the same time, and the load goes from one to the next within each round, so that a slow minute of
 the machine hits all of them. Ratios are taken inside a round, then the median of the rounds is reported.
@@ -127,14 +127,20 @@ def run_load(server: Server, key: str, mode: tuple[int, int], seconds: float) ->
     return json.loads(done.stdout)
 
 
+def in_turn(servers: list[Server], number: int) -> list[Server]:
+    "The servers in another order each round: another one first, and every other time backwards."
+    turn = number // 2 % len(servers)
+    order = servers[turn:] + servers[:turn]
+    return order[::-1] if number % 2 else order
+
+
 def measure(servers: list[Server], rounds: int, seconds: float) -> list[dict]:
     "All cells, `rounds` times; each round visits the servers in another order. The first, unrecorded round warms up."
     cells = []
     for number in range(-1, rounds):
         for key in QUESTIONS:
             for mode in MODES:
-                turn = number % len(servers)
-                for server in servers[turn:] + servers[:turn]:
+                for server in in_turn(servers, number):
                     result = run_load(server, key, mode, seconds)
                     if number >= 0:
                         cells.append({'round': number, 'server': server.name, 'question': QUESTIONS[key].name,
@@ -216,8 +222,8 @@ def run(scratch: Path, rounds: int, seconds: float, starts: int) -> dict:
 def main() -> None:
     "Measure requests per second of this broker beside a canned server and Apache Kafka; write table and plots."
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument('--rounds', type=int, default=11, help='interleaved rounds; the median is reported')
-    parser.add_argument('--seconds', type=float, default=.8, help='per cell and round')
+    parser.add_argument('--rounds', type=int, default=15, help='interleaved rounds; the median is reported')
+    parser.add_argument('--seconds', type=float, default=.5, help='per cell and round')
     parser.add_argument('--starts', type=int, default=11, help='how many starts to time')
     parser.add_argument('--results', type=Path, default=RESULTS, help='where table, plots and raw figures go')
     parser.add_argument('--redraw', action='store_true', help='only write table and plots again, from the raw figures')

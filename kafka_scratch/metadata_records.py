@@ -305,4 +305,5 @@ def explain_metadata_value(walk, path, batch, key, length):
         envelope = read_envelope(value)
         codec = RECORD_TYPES[envelope.type].codec(envelope.version) if envelope.known else None
     if codec: walk_value(walk, codec, path)
-    if walk.pos != end: walk.leaf((*path, 'rest'), lambda buf, pos: (bytes(buf[pos:end]), end), 'unknown')
+    if walk.pos > end: raise DecodeError(f'the value ends at {end}, but its fields go on to {walk.pos}', end, path_text(path))
+    if walk.pos < end: walk.leaf((*path, 'rest'), lambda buf, pos: (bytes(buf[pos:end]), end), 'unknown')

@@ -320,8 +320,8 @@ def write_batch(records: list[Record], # with offsets and times as differences
 
 # %% ../nbs/13_records.ipynb #c779eb0b
 def explain_record(walk, batch, path, explain_value):
-    "The fields of a record, in place."
-    key = None
+    "The fields of a record, in place. They must end where its length says."
+    start, key, end = walk.pos, None, None
     for f, kind in RECORD.plain:
         if f.name == 'value' and explain_value:
             length = walk.leaf((*path, 'value', 'length'), kind.read_length, length_label(kind))
@@ -329,6 +329,8 @@ def explain_record(walk, batch, path, explain_value):
         else:
             value = walk_value(walk, kind, (*path, f.name))
             if f.name == 'key': key = value
+            if f.name == 'length': end = walk.pos + value
+    if walk.pos != end: raise DecodeError(f'a record should end at {end}, but its fields end at {walk.pos}', start, path_text(path))
 
 # %% ../nbs/13_records.ipynb #c5c180d4
 def explain_payload(walk, batch, path, explain_value):

@@ -165,13 +165,16 @@ def with_path(error: DecodeError, path: tuple) -> DecodeError:
 # %% ../nbs/02_schema.ipynb #75fbefc1
 class Walk:
     "Where we are in the bytes, and what was seen on the way."
-    def __init__(self, buf, pos: int = 0): self.buf, self.pos, self.spans = buf, pos, []
+    def __init__(self, buf, pos: int = 0, # where to start
+                 keep: bool = True # note spans, or only walk?
+                ):
+        self.buf, self.pos, self.keep, self.spans = buf, pos, keep, []
 
     def leaf(self, path: tuple, read, label: str):
         "One value without parts, noted as one span."
         try: value, end = read(self.buf, self.pos)
         except DecodeError as error: raise with_path(error, path)
-        self.spans.append(Span(path, self.pos, end - self.pos, label, value))
+        if self.keep: self.spans.append(Span(path, self.pos, end - self.pos, label, value))
         self.pos = end
         return value
 
@@ -218,7 +221,8 @@ def walk_tagged(walk, codec, path, result, seen):
     if f: setattr(result, f.name, walk_sized(walk, kind, path, tag, end))
     else:
         raw = walk.leaf(path, lambda buf, pos: (bytes(buf[pos:end]), end), 'unknown')
-        result.unknown_tags = {**(result.unknown_tags or {}), tag: raw}
+        if result.unknown_tags is None: result.unknown_tags = {}
+        result.unknown_tags[tag] = raw
 
 # %% ../nbs/02_schema.ipynb #a8f80fbf
 def walk_size(walk, tag: int, path) -> int:
@@ -305,7 +309,9 @@ def read(buf, pos):
         m.unknown_tags = None
         {lines}
         return m, pos
-    except FAILURES as error: raise located(codec, buf, start, error) from None
+    except FAILURES as error:
+        m = None
+        raise located(codec, buf, start, error) from None
 """
 READ_DRAWER = ['if buf[pos]: pos = read_tags(codec, m, buf, pos)', 'else: pos += 1']
 
@@ -324,8 +330,9 @@ FAILURES = (DecodeError, struct.error, IndexError)
 
 def located(codec: Codec, buf, start: int, error: Exception) -> Exception:
     "What is wrong, and where: the fast reader only noticed *that* something is."
-    found = explain(codec, buf, start).error
-    if found: return found.with_traceback(None)
+    error.__traceback__ = None   # what was read so far may go: a broken message shouldn't take the memory of two
+    try: walk_value(Walk(buf, start, keep=False), codec, ())
+    except DecodeError as found: return found.with_traceback(None)
     return AssertionError(f'{codec} reads differently fast ({error!r}) and slowly')
 
 # %% ../nbs/02_schema.ipynb #21fae23c

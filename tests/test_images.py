@@ -207,10 +207,11 @@ def births(topic_id, version):
     def fields(replicas, directories, **rest):
         told = directories[:len(replicas)] if version >= DIRECTORIES_FROM else []
         return PartitionRecord(topic_id=topic_id, replicas=replicas, directories=told, **rest)
-    elr = dict(eligible_leader_replicas=st.none() | replica_lists, last_known_elr=st.none() | replica_lists) if version >= ELR_FROM else {}
-    return st.builds(fields, replica_lists, small([[], [bytes([10]) * 16] * 3]), partition_id=st.integers(0, 2), isr=replica_lists,
+    few, seldom = small([[1], [1, 2, 3]]), small([None] * 5 + [[1], [2, 3]])   # so that many records begin alike, and few have tags
+    elr = dict(eligible_leader_replicas=seldom, last_known_elr=seldom) if version >= ELR_FROM else {}
+    return st.builds(fields, few, small([[], [bytes([10]) * 16] * 3]), partition_id=st.integers(0, 2), isr=few,
                      leader=st.integers(-1, 2), leader_epoch=small([0, 7]), partition_epoch=small([0, 9]),
-                     leader_recovery_state=st.integers(0, 1), unknown_tags=unknown_tags, **elr)
+                     leader_recovery_state=small([0] * 5 + [1]), unknown_tags=unknown_tags, **elr)
 
 def others(now):
     "Records about anything but topics and partitions: pairs of a strategy and a version."
@@ -267,7 +268,7 @@ def histories(draw, most=30):
         free = [name for name in ('a', 'b', 'c') if name not in [topic['name'] for topic in now.topics.values()]]
         kinds = ['other', 'other', 'stranger'] + (['end', 'end', 'abort'] if shadow else ['begin'])
         if free: kinds += ['topic']
-        if now.topics: kinds += ['partition'] * 3 + ['clear', 'remove']
+        if now.topics: kinds += ['partition'] * 6 + ['clear', 'remove']
         if partitions: kinds += ['change'] * 8
         kind = draw(small(kinds))
         version = draw(st.integers(0, 2)) if kind in ('partition', 'change') else 0

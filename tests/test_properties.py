@@ -154,6 +154,13 @@ def test_any_kind_of_buffer_is_read_alike(codec, data):
     assert codec.read(bytearray(raw), 0) == codec.read(memoryview(raw), 0) == codec.read(raw, 0)
 
 
+@pytest.mark.parametrize('codec', [codec for codec in CODECS if codec.flexible], ids=str)
+def test_a_tag_that_is_there_twice_is_an_error(codec):
+    unknown, body = b'\x63\x01x', codec.write(codec.message())[:-1]
+    assert codec.read(body + b'\x01' + unknown, 0)[0].unknown_tags == {99: b'x'}
+    with pytest.raises(DecodeError, match='twice'): codec.read(body + b'\x02' + unknown * 2, 0)
+
+
 junk = st.one_of(st.none(), st.booleans(), st.integers(-2**70, 2**70), st.just(10**400), st.floats(), st.text(max_size=3),
                  st.binary(max_size=3), st.lists(st.none() | st.integers() | st.text(max_size=2), max_size=2), st.just({}),
                  st.just('\ud800'), st.builds(object))
@@ -197,7 +204,18 @@ def test_any_bytes_are_a_primitive_or_an_error_inside_them(kind, data):
     pos = data.draw(st.integers(0, len(buf)))
     try: value, end = kind.read(buf, pos)
     except DecodeError as error: assert pos <= error.offset <= len(buf)
-    else: assert pos < end <= len(buf)
+    else:
+        assert pos < end <= len(buf)
+        assert plain(kind.read(kind.write(value), 0)[0]) == plain(value)   # nothing is read that couldn't have been written
+
+
+MOST, END = b'\xff\xff\xff\xff\x0f', b'\x7f\xff\xff\xff'   # 2^32 - 1 as a varint, 2^31 - 1 in four bytes
+
+@pytest.mark.parametrize('kind, most', [(UnsignedVarint, MOST), (Varint, MOST), (Varlong, b'\xff' * 9 + b'\x01')], ids=str)
+def test_a_number_of_variable_length_has_no_more_bits_than_its_type(kind, most):
+    assert kind.write(kind.read(most, 0)[0]) == most
+    for more in (most[:-1] + bytes([most[-1] + 1]), most[:-1] + b'\x7f', most[:-1] + b'\x80\0'):
+        with pytest.raises(DecodeError): kind.read(more, 0)
 
 
 @each_primitive
@@ -411,7 +429,6 @@ def test_any_metadata_records_are_folded_or_refused_and_what_they_add_up_to_is_j
 
 # --- Claims that cost nothing to make must cost nothing to read ---------------------------------------------------------
 
-MOST, END = b'\xff\xff\xff\xff\x0f', b'\x7f\xff\xff\xff'   # 2^32 - 1 as a varint, 2^31 - 1 in four bytes
 CLAIMS = {
     **{f'{kind} of 2^31': (kind, END + bytes(6)) for kind in (Array(Int8), NullableArray(Int64), Bytes, NullableBytes)},
     **{f'{kind} of 2^32': (kind, MOST + bytes(6))
