@@ -33,7 +33,7 @@ from kafka_scratch.primitives import *
 from kafka_scratch.primitives import Fixed, Prefixed, UuidType, VariableLength
 from kafka_scratch.records import (CONTROL, HEADER_SIZE, Batch, ControlKey, LoggedRecord, Record, RecordHeader, explain_segment,
                                    read_batches, read_records, value_spans, write_batch)
-from kafka_scratch.schema import NEWEST, Codec, Message, default_of, explain
+from kafka_scratch.schema import NEWEST, Codec, Message, explain
 
 ROOT = Path(__file__).parent.parent
 few, some = settings(max_examples=6), settings(max_examples=15)   # for what is tried with every message, of which there are many
@@ -603,4 +603,5 @@ def test_a_primitive_alone_can_be_inspected(kind, data):
 def test_a_page_escapes_what_it_shows():
     evil = '<script>alert("&")</script>'
     found = inspect(TopicRecord, TopicRecord(name=evil, topic_id=bytes(16)).encode(0), 0, evil)
-    for view in (found._repr_html_(), found.svg()): assert '<script' not in view and '&lt;script&gt;' in view
+    broken = Inspection(evil, b'', [], DecodeError(evil), 0)
+    for view in (found._repr_html_(), found.svg(), broken._repr_html_()): assert '<script' not in view and '&lt;script&gt;' in view
