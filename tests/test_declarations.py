@@ -120,6 +120,7 @@ def our_fields(cls: type, version: int) -> list:
         element, default = f.type.element if isinstance(f.type, Array) else f.type, default_of(f)
         struct = isinstance(element, type)
         type_name = 'array of ' * isinstance(f.type, Array) + ('structs' if struct else element.name)
+        if f.tag is not None and type_name == 'structs' and default is None: default = element()   # our way to say that it isn't there
         shape.append((f.name, type_name, f.tag, version in f.nullable,
                       'a struct of defaults' if isinstance(default, Message) else default, version in f.flexible,
                       our_fields(element, version) if struct else None))
