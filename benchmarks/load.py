@@ -47,7 +47,8 @@ class Ring:
     "Requests and the first eight bytes of their answers, prepared for a ring of correlation ids."
 
     def __init__(self, question: Question, answer_size: int, in_flight: int):
-        self.size = RING if question.varies_at is None else DISTINCT
+        # More requests than there are in the pool: then it goes round. A power of two in any case.
+        self.size = RING if question.varies_at is None and len(question.pool) <= RING else DISTINCT
         self.requests = [self._request(question, number) for number in range(self.size)]
         self.prefixes = [LENGTH_AND_CORRELATION_ID.pack(answer_size - 4, FIRST_CORRELATION_ID + number)
                          for number in range(self.size)]
@@ -60,7 +61,7 @@ class Ring:
         self.columns = [flat[byte::8] for byte in range(8)]
 
     def _request(self, question: Question, number: int) -> bytes:
-        request = bytearray(question.request)
+        request = bytearray(question.pool[number % len(question.pool)] if question.pool else question.request)
         request[8:12] = (FIRST_CORRELATION_ID + number).to_bytes(4, 'big')
         if (at := question.varies_at) is not None:
             request[at:at + 4] = (int.from_bytes(request[at:at + 4], 'big') + number).to_bytes(4, 'big')
@@ -117,8 +118,8 @@ class Connection:
         self.socket.setblocking(False)
 
     def _receive_answer(self) -> bytes:
-        prefix = self.socket.recv(4, socket.MSG_WAITALL)
-        return prefix + self.socket.recv(int.from_bytes(prefix, 'big'), socket.MSG_WAITALL)
+        prefix = wire.receive(self.socket, 4)
+        return prefix + wire.receive(self.socket, int.from_bytes(prefix, 'big'))
 
     def send(self, ring: Ring, count: int, now: float) -> None:
         "Put `count` more requests on the wire, as one write."
@@ -321,16 +322,19 @@ def measure(port: int, question: Question, connections: int = 1, in_flight: int 
 
 def question_of(options: argparse.Namespace) -> Question:
     "What the command line asks for."
+    if options.requests:
+        return wire.read_pool(options.requests)
     return wire.describe(options.topic, options.partitions, options.distinct) if options.topic else wire.api_versions()
 
 
 def main() -> None:
-    "Load a Kafka server on 127.0.0.1 with ApiVersions v4, or with DescribeTopicPartitions v0 when --topic is given."
+    "Load a Kafka server on 127.0.0.1 with ApiVersions v4; with DescribeTopicPartitions v0 (--topic); or with --requests."
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument('--port', type=int, required=True)
     parser.add_argument('--topic', help='ask for this topic instead of for ApiVersions')
     parser.add_argument('--partitions', type=int, default=1, help='how many partitions the topic has')
     parser.add_argument('--distinct', action='store_true', help='with --topic: no two requests alike')
+    parser.add_argument('--requests', type=Path, help='a file of Produce or Fetch requests, all of one size, to send in turn')
     parser.add_argument('--connections', type=int, default=1)
     parser.add_argument('--in-flight', type=int, default=1, help='requests under way on each connection')
     parser.add_argument('--seconds', type=float, default=2)

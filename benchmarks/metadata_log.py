@@ -77,9 +77,9 @@ def record(offset_delta: int, value: bytes, key: bytes | None = None) -> bytes:
     return zigzag(len(body)) + body
 
 
-def batch(base_offset: int, count: int, records: bytes, attributes: int = 0) -> bytes:
+def batch(base_offset: int, count: int, records: bytes, attributes: int = 0, timestamp: int = TIMESTAMP) -> bytes:
     "A record batch v2 around ready-made records."
-    covered = struct.pack('>hiqqqhii', attributes, count - 1, TIMESTAMP, TIMESTAMP, -1, -1, -1, count) + records
+    covered = struct.pack('>hiqqqhii', attributes, count - 1, timestamp, timestamp, -1, -1, -1, count) + records
     return struct.pack('>qiibI', base_offset, len(covered) + 9, 1, 2, crc32c(covered)) + covered
 
 

@@ -1,4 +1,4 @@
-"""Table and plots of what `requests` measured."""
+"""Tables and plots of what `requests` and `log_requests` measured."""
 import statistics
 import textwrap
 from pathlib import Path
@@ -18,8 +18,8 @@ START_TARGET = .25  # seconds
 class Figures:
     "The cells of a run, by question, mode and server."
 
-    def __init__(self, cells: list[dict]):
-        self.cells = cells
+    def __init__(self, cells: list[dict], targets: dict = TARGETS):
+        self.cells, self.targets = cells, targets
         self.questions = list(dict.fromkeys(cell['question'] for cell in cells))
         self.modes = list(dict.fromkeys((cell['connections'], cell['in_flight']) for cell in cells))
         self.servers = [server for server in SERVERS if any(cell['server'] == server for cell in cells)]
@@ -97,7 +97,7 @@ def targets(figures: Figures, starts: dict[str, list[dict]]) -> list[str]:
     "What was aimed at, what was measured, and whether that reaches it, as markdown lines."
     rows = []
     for question in [question for question in figures.questions if WITHOUT_TARGET not in question]:
-        for mode, share in TARGETS.items():
+        for mode, share in figures.targets.items():
             if ratio := figures.ratio(question, mode, OURS, LIMIT):
                 rows.append((f'{question}, {mode_name(mode)}: at least {share} of the limit',
                              spread(figures.ratios(question, mode, OURS, LIMIT)) + '; per CPU-second '
@@ -139,10 +139,10 @@ def _bars(axis, figures: Figures, question: str, mode: tuple) -> None:
         share = '' if server == LIMIT else f'\n{figures.ratio(question, mode, server, LIMIT):.2f}'
         axis.annotate(f'{rate:,.0f}{share}', (position, rate), ha='center', va='bottom', fontsize=8, zorder=3,
                       bbox=dict(facecolor='white', edgecolor='none', pad=.5))
-    if mode in TARGETS and LIMIT in figures.servers and WITHOUT_TARGET not in question:
-        level = TARGETS[mode] * figures.median(question, mode, LIMIT, 'rate')
+    if mode in figures.targets and LIMIT in figures.servers and WITHOUT_TARGET not in question:
+        level = figures.targets[mode] * figures.median(question, mode, LIMIT, 'rate')
         axis.axhline(level, color='black', linestyle='--', linewidth=1, zorder=2)
-        axis.annotate(f'target {TARGETS[mode]}', (1, level), xycoords=('axes fraction', 'data'), ha='right', va='bottom',
+        axis.annotate(f'target {figures.targets[mode]}', (1, level), xycoords=('axes fraction', 'data'), ha='right', va='bottom',
                       fontsize=8)
     axis.set_xticks(range(len(figures.servers)), [SHORT[server] for server in figures.servers])
     axis.margins(y=.25)
@@ -201,3 +201,126 @@ def write(run: dict, results: Path) -> str:
     text = '\n'.join(lines) + '\n'
     (results / 'requests.md').write_text(text)
     return text
+
+
+def write_log_requests(run: dict, results: Path) -> str:
+    "Write log_requests.md and its plots into `results`; return the table."
+    figures = Figures(run['cells'], targets={})
+    lines = ['# Small Produce and Fetch requests', '', run['machine'], '',
+             f'{run["rounds"]} interleaved rounds of {run["seconds"]:g} s per cell; medians. Ratios are taken within a round, '
+             f'then the median of the rounds. Kafka was warmed up for {run["warm_up"]:g} s per question before. Topics of '
+             f'{run["partitions"]} partitions; what is read holds {run["filled"]:,} batches of one record in each of them. '
+             'CPU figures are shares of one core.', '',
+             '## Against Kafka and the limit', '', *log_summary(figures), '',
+             '## All figures', '', *requests_table(figures), '',
+             '![Requests per second](log_requests.png)', '', '![Latency](log_latency.png)']
+    plot_rates(figures, results / 'log_requests')
+    plot_latency(figures, results / 'log_latency')
+    text = '\n'.join(lines) + '\n'
+    (results / 'log_requests.md').write_text(text)
+    return text
+
+
+def log_summary(figures: Figures) -> list[str]:
+    "How this broker compares, as markdown lines: a row a question and mode."
+    lines = ['| request | load | requests/s | of Kafka | of Kafka, per CPU | of the limit | p99 µs | Kafka\'s p99 µs |', '|---|---|--:|--:|--:|--:|--:|--:|']
+    for question in figures.questions:
+        for mode in figures.modes:
+            at = question, mode, OURS
+            lines.append('| ' + ' | '.join([
+                question, mode_name(mode), number(figures.median(*at, 'rate')), spread(figures.ratios(*at, KAFKA)),
+                spread(figures.ratios(*at, KAFKA, 'requests_per_cpu_second')), spread(figures.ratios(*at, LIMIT)),
+                number(figures.median(*at, 'p99'), scale=1e6), number(figures.median(question, mode, KAFKA, 'p99'), scale=1e6)]) + ' |')
+    return lines
+
+
+def write_profile(run: dict, results: Path) -> str:
+    "Write log_profile.md into `results`; return it."
+    lines = ['# Where the time goes: small Produce and Fetch requests', '', run['machine'], '',
+             f'This broker under cProfile for {run["seconds"]:g} s, 1 connection × 64 in flight. Times are per request. cProfile '
+             'makes every call slower, so the shares of small functions come out too large; without it the broker answers '
+             'several times as many requests (see log_requests.md).']
+    for question, found in run['profiles'].items():
+        functions = found['functions']
+        total = sum(row['own'] for row in functions)
+        lines += ['', f'## {question}', '', f'{found["rate"]:,.0f} requests/s under the profiler.', '',
+                  '| function | calls | own time, µs | of these | with what it calls, µs |', '|---|--:|--:|--:|--:|']
+        lines += [f'| `{row["function"]}` | {row["calls"]:.2f} | {row["own"] * 1e6:.2f} | {row["own"] / total:.1%} | '
+                  f'{row["with_callees"] * 1e6:.2f} |' for row in functions]
+    text = '\n'.join(lines) + '\n'
+    (results / 'log_profile.md').write_text(text)
+    return text
+
+
+def write_bulk(run: dict, results: Path) -> str:
+    "Write bulk.md and its plot into `results`; return the table."
+    cells = run['cells']
+    groups = list(dict.fromkeys((cell['what'], cell['record_size'], cell['records']) for cell in cells))
+    said = lambda settings: ', '.join(f'`{key}={value}`' for key, value in settings.items())
+    lines = ['# Many records, with Kafka\'s own tools', '', run['machine'], '',
+             f'{run["rounds"]} interleaved rounds; medians. Ratios are taken within a round, then the median of the rounds. '
+             f'Topics of {run["partitions"]} partitions. Written with `ProducerPerformance`, {said(run["producer"])} and the defaults '
+             'otherwise (idempotent, `batch.size=16384`, `linger.ms=5`, `compression.type=none`, `buffer.memory=33554432`, 5 requests in '
+             f'flight); read with `ConsumerPerformance`, {said(run["consumer"])}, without the time in which it joins its group. MB are '
+             '2²⁰ bytes, as the tools print them. The tools run on the same cores as the servers. Server CPU counts all of a run, with '
+             'the start of the tool.', '', *bulk_table(cells, groups), '', '![MB/s](bulk.png)']
+    plot_bulk(cells, groups, results / 'bulk')
+    text = '\n'.join(lines) + '\n'
+    (results / 'bulk.md').write_text(text)
+    return text
+
+
+def bulk_series(cells: list[dict], group: tuple, server: str, key: str) -> list[float]:
+    "One figure in every round, in order."
+    return [cell[key] for cell in cells if (cell['what'], cell['record_size'], cell['records']) == group and cell['server'] == server
+            and cell.get(key) is not None]
+
+
+def bulk_table(cells: list[dict], groups: list[tuple]) -> list[str]:
+    "Bulk figures, as markdown lines."
+    lines = ['| | server | MB/s | records/s | of Kafka | of the limit | MB per server CPU-second | of Kafka, per CPU | latency, average, ms | p99, ms |',
+             '|---|---|--:|--:|--:|--:|--:|--:|--:|--:|']
+    for group in groups:
+        for server in [server for server in SERVERS if bulk_series(cells, group, server, 'megabytes_per_second')]:
+            def middle(key: str) -> float | None:
+                found = bulk_series(cells, group, server, key)
+                return statistics.median(found) if found else None
+
+            def ratio(other: str, key: str = 'megabytes_per_second') -> str:
+                pairs = zip(bulk_series(cells, group, server, key), bulk_series(cells, group, other, key))
+                return spread(sorted(one / two for one, two in pairs if two))
+            lines.append('| ' + ' | '.join([
+                bulk_name(group), server, number(middle('megabytes_per_second'), '.1f'), number(middle('records_per_second')),
+                ratio(KAFKA), ratio(LIMIT), number(middle('megabytes_per_cpu_second'), '.1f'), ratio(KAFKA, 'megabytes_per_cpu_second'),
+                number(middle('average_ms'), '.0f'), number(middle('p99_ms'), '.0f')]) + ' |')
+    return lines
+
+
+def bulk_name(group: tuple) -> str:
+    "`('write', 100, 4000000)` -> `write 4,000,000 × 100 B`."
+    return f'{group[0]} {group[2]:,} × {group[1]} B'
+
+
+def plot_bulk(cells: list[dict], groups: list[tuple], path: Path) -> None:
+    "MB/s: a panel for each thing that was done, a bar a server; each round is a dot."
+    import matplotlib
+    matplotlib.use('Agg')
+    import matplotlib.pyplot as plt
+    figure, axes = plt.subplots(1, len(groups), figsize=(3.2 * len(groups), 3.4), squeeze=False, layout='constrained')
+    servers = [server for server in SERVERS if any(cell['server'] == server for cell in cells)]
+    for axis, group in zip(axes[0], groups):
+        for position, server in enumerate(servers):
+            rates = bulk_series(cells, group, server, 'megabytes_per_second')
+            colour, hatch = LOOKS[server]
+            middle = statistics.median(rates)
+            axis.bar(position, middle, color=colour, hatch=hatch, edgecolor='black', linewidth=.8)
+            axis.plot([position] * len(rates), rates, 'o', color='black', markersize=3)
+            axis.annotate(f'{middle:.0f}', (position, max(rates)), ha='center', va='bottom', fontsize=8, xytext=(0, 3),
+                          textcoords='offset points')
+        axis.set_xticks(range(len(servers)), [SHORT[server].replace('uvloop', 'ours') for server in servers])
+        axis.set_title(bulk_name(group), fontsize=9)
+        axis.margins(y=.15)
+        axis.spines[['top', 'right']].set_visible(False)
+    axes[0][0].set_ylabel('MB/s')
+    figure.suptitle('Many records with Kafka\'s own tools (median of the rounds; each round a dot)', fontsize=11)
+    _save(figure, path)

@@ -30,9 +30,6 @@ TOPICS = {'three': 3, 'hundred': 100}
 MODES = ((1, 1), (50, 1), (1, 64))  # (connections, in flight on each)
 QUESTIONS = {'api-versions': wire.api_versions(), 'describe-3': wire.describe('three', 3),
              'describe-100': wire.describe('hundred', 100), 'distinct-3': wire.describe('three', 3, distinct=True)}
-ARGUMENTS = {'api-versions': (), 'describe-3': ('--topic', 'three', '--partitions', 3),  # the same, for the load generator
-             'describe-100': ('--topic', 'hundred', '--partitions', 100),
-             'distinct-3': ('--topic', 'three', '--partitions', 3, '--distinct')}
 BIND_ONLY = ("import socket, sys, time; server = socket.socket(); server.bind(('127.0.0.1', int(sys.argv[1]))); "
              "server.listen(); time.sleep(60)")
 
@@ -50,6 +47,7 @@ class Stage:
     "The servers of a run, and where their files are."
     scratch: Path
     stack: ExitStack
+    questions: dict[str, wire.Question]
     servers: list[Server] = field(default_factory=list)
 
     def start(self, command: list, name: str, port: int, **options) -> subprocess.Popen:
@@ -60,7 +58,7 @@ class Stage:
         return process
 
     def add(self, name: str, port: int, pid: int) -> None:
-        self.servers.append(Server(name, dict.fromkeys(QUESTIONS, port), dict.fromkeys(QUESTIONS, pid)))
+        self.servers.append(Server(name, dict.fromkeys(self.questions, port), dict.fromkeys(self.questions, pid)))
 
 
 def prepare_kafka(scratch: Path) -> real_kafka.RealKafka | None:
@@ -90,9 +88,9 @@ def write_properties(path: Path, port: int, log_dir: Path) -> Path:
     return path
 
 
-def start_brokers(stage: Stage, log_dir: Path) -> None:
+def start_brokers(stage: Stage, log_dir: Path, names: tuple = (OURS, PLAIN)) -> None:
     "This broker, twice: with uvloop and with the standard library's event loop."
-    for name in (OURS, PLAIN):
+    for name in names:
         port, short = processes.free_port(), name.rpartition(' ')[2]
         # A directory each: they must not write into each other's logs.
         own_dir = stage.scratch / f'logs-{short}'
@@ -106,7 +104,7 @@ def start_brokers(stage: Stage, log_dir: Path) -> None:
 def start_canned(stage: Stage, source: Server) -> None:
     "A canned server per question, loaded with the answer that `source` gives."
     ports, pids = {}, {}
-    for key, question in QUESTIONS.items():
+    for key, question in stage.questions.items():
         answer = wire.exchange(source.ports[key], question.request)
         question.check(answer)
         path = stage.scratch / f'{key}.answer'
@@ -117,10 +115,10 @@ def start_canned(stage: Stage, source: Server) -> None:
     stage.servers.append(Server(LIMIT, ports, pids))
 
 
-def run_load(server: Server, key: str, mode: tuple[int, int], seconds: float) -> dict:
+def run_load(server: Server, key: str, question: wire.Question, mode: tuple[int, int], seconds: float) -> dict:
     "One cell: the load generator in a process of its own."
     command = [sys.executable, '-m', 'benchmarks.load', '--json', '--port', server.ports[key], '--pid', server.pids[key],
-               '--connections', mode[0], '--in-flight', mode[1], '--seconds', seconds, *ARGUMENTS[key]]
+               '--connections', mode[0], '--in-flight', mode[1], '--seconds', seconds, *question.arguments]
     done = subprocess.run([str(part) for part in command], cwd=ROOT, capture_output=True, text=True, timeout=seconds + 60)
     if done.returncode:
         raise RuntimeError(f'{server.name}, {key}, {mode}: {done.stderr[-1000:]}')
@@ -134,16 +132,16 @@ def in_turn(servers: list[Server], number: int) -> list[Server]:
     return order[::-1] if number % 2 else order
 
 
-def measure(servers: list[Server], rounds: int, seconds: float) -> list[dict]:
+def measure(servers: list[Server], questions: dict[str, wire.Question], rounds: int, seconds: float) -> list[dict]:
     "All cells, `rounds` times; each round visits the servers in another order. The first, unrecorded round warms up."
     cells = []
     for number in range(-1, rounds):
-        for key in QUESTIONS:
+        for key, question in questions.items():
             for mode in MODES:
                 for server in in_turn(servers, number):
-                    result = run_load(server, key, mode, seconds)
+                    result = run_load(server, key, question, mode, seconds)
                     if number >= 0:
-                        cells.append({'round': number, 'server': server.name, 'question': QUESTIONS[key].name,
+                        cells.append({'round': number, 'server': server.name, 'question': question.name,
                                       'connections': mode[0], 'in_flight': mode[1], **result})
                 note(f'{f"round {number + 1}/{rounds}" if number >= 0 else "warm-up"}  {key}  '
                      f'{mode[0]} connections, {mode[1]} in flight')
@@ -204,7 +202,7 @@ def run(scratch: Path, rounds: int, seconds: float, starts: int) -> dict:
     start_log_dir = shutil.copytree(log_dir, scratch / 'logs-start')
     starting = measure_start(scratch, start_log_dir, kafka, starts)
     with ExitStack() as stack:
-        stage = Stage(scratch, stack)
+        stage = Stage(scratch, stack, QUESTIONS)
         if have_broker():
             start_brokers(stage, log_dir)
         if kafka:
@@ -214,7 +212,7 @@ def run(scratch: Path, rounds: int, seconds: float, starts: int) -> dict:
             raise SystemExit('Nothing to measure: neither this broker nor Kafka is here.')
         start_canned(stage, stage.servers[0])
         note(f'running: {", ".join(server.name for server in stage.servers)}')
-        cells = measure(stage.servers, rounds, seconds)
+        cells = measure(stage.servers, QUESTIONS, rounds, seconds)
     return {'machine': f'{machine.describe()} {neighbours.describe()}', 'rounds': rounds, 'seconds': seconds,
             'starts': starting, 'cells': cells}
 
