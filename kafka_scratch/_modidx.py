@@ -931,6 +931,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/kafka_scratch', 'doc_host'
                                                                                     'kafka_scratch/produce.py'),
                                        'kafka_scratch.produce.count_batches': ('produce.html#count_batches', 'kafka_scratch/produce.py'),
                                        'kafka_scratch.produce.count_like': ('produce.html#count_like', 'kafka_scratch/produce.py'),
+                                       'kafka_scratch.produce.counting': ('produce.html#counting', 'kafka_scratch/produce.py'),
                                        'kafka_scratch.produce.fixed_columns': ('produce.html#fixed_columns', 'kafka_scratch/produce.py'),
                                        'kafka_scratch.produce.is_transactional': ( 'produce.html#is_transactional',
                                                                                    'kafka_scratch/produce.py'),

@@ -10,9 +10,9 @@ __all__ = ['APIS', 'KNOWN_SIZE', 'ENOUGH', 'PROMPT', 'FAIR_SHARE', 'ROOM', 'LEAS
 
 # %% ../nbs/29_broker.ipynb #3d35dd1f
 import asyncio, os, signal, socket, sys, time
+from collections import namedtuple
 from . import __version__
 from .primitives import DecodeError, EncodeError
-from collections import namedtuple
 from .frames import API_VERSIONS, Asked, FrameReader, Later, Refused, RequestHeader
 from .frames import find_api, frame_size, read_request, write_response
 from .api_versions import api_versions, unsupported_version

@@ -483,7 +483,6 @@ def remove_segments(log: PartitionLog, count: int):
     log.start_offset = max(log.start_offset, log.segments[0].base_offset)
     log.producers.aborted = [txn for txn in log.producers.aborted if txn.last_offset >= log.start_offset]
     for segment in gone: remove_files(log.directory, segment.base_offset)
-    cut_epochs(log)
 
 # %% ../nbs/16_partition_log.ipynb #bedddce1
 def move_start(log: PartitionLog, offset: int):
@@ -510,4 +509,5 @@ def retain(log: PartitionLog, now: int) -> int:
         count, size = count + 1, size - segment.size
     if count == len(log.segments): roll(log, now)   # the last one may go, too, once it doesn't grow any more
     remove_segments(log, count)
+    if count: cut_epochs(log)
     return count
