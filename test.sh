@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The test command:  ./test.sh [--fast] [arguments for pytest]
 #
-#   --fast    leave out step 2, which executes every notebook to compare its saved outputs
+#   --fast    leave out step 2, which executes every notebook, Spark and all, to compare its saved outputs
 #
 # The first run makes .venv and installs requirements.lock into it; later runs reuse it. Every step runs, whatever
 # became of the one before; the exit status is 0 only if all of them passed.
@@ -45,7 +45,7 @@ if ! new_enough "$venv/bin/python" || [ "$(cat "$venv/made-at" 2>/dev/null)" != 
     echo "$root" >"$venv/made-at"
 fi
 if ! cmp -s requirements.lock "$venv/installed.lock"; then
-    echo 'Installing requirements.lock into .venv (a minute or two, once)'
+    echo 'Installing requirements.lock into .venv (a few minutes, once)'
     "$venv/bin/python" -m pip install --quiet --require-hashes -r requirements.lock
     cp requirements.lock "$venv/installed.lock"
 fi
@@ -56,12 +56,24 @@ if ! cat settings.ini setup.py | cmp -s - "$venv/installed.settings"; then
 fi
 export PATH="$venv/bin:$PATH"
 
-# In CI, the tests beside a running Apache Kafka take part: its jars come through Maven, once.
-if [ -n "${CI:-}" ] && command -v java >/dev/null && command -v mvn >/dev/null &&
-    ! python -c 'from benchmarks.real_kafka import absent; raise SystemExit(absent() is not None)'; then
-    echo 'Fetching Apache Kafka with Maven (a minute or two, once)'
-    python -m benchmarks.real_kafka --fetch || echo 'It could not be fetched: the tests that need it will be skipped.'
-fi
+# In CI, the tests beside a running Apache Kafka and Spark's own connector take part: their jars come through Maven, once.
+fetch() {  # fetch MODULE WHAT
+    if [ -n "${CI:-}" ] && command -v java >/dev/null && command -v mvn >/dev/null &&
+        ! python -c "from benchmarks.$1 import absent; raise SystemExit(absent() is not None)"; then
+        echo "Fetching $2 with Maven (a minute or two, once)"
+        python -m "benchmarks.$1" --fetch || echo 'It could not be fetched: the tests that need it will be skipped.'
+    fi
+}
+fetch real_kafka 'Apache Kafka'
+fetch spark_connector "Spark's Kafka connector"
+
+# Cells that need Spark are executed where it can run: everything but a Java is in requirements.lock, and mostly that is, too.
+flags=spark
+python - <<'PY' || flags=
+from kafka_scratch.spark.session import NoJava, find_java
+try: find_java()
+except NoJava as reason: raise SystemExit(f'{reason} Without it, the cells and tests that need Spark are left out.')
+PY
 
 # --- The steps ---------------------------------------------------------------------------------------------------
 
@@ -88,7 +100,7 @@ package_in_sync() {
     return $stale
 }
 
-# Notebook outputs and tests see the same terminal and clock everywhere.
+# Notebook outputs and tests see the same terminal and clock everywhere. Cells that need Spark have had their turn in step 2.
 notebook_tests() {
     bounded 1800 env COLUMNS=80 TZ=UTC NO_COLOR=1 IPYTHONDIR="$scratch/ipython" \
         nbdev_test --n_workers 2 --do_print --timing
@@ -118,7 +130,7 @@ tally() {  # tally WORD: the number before WORD in pytest's closing line
 
 step 'The package is what the notebooks say' package_in_sync
 if [ $fast = yes ]; then skip 'Saved outputs are what the code prints'
-else step 'Saved outputs are what the code prints' python tools/notebooks.py check; fi
+else step 'Saved outputs are what the code prints' python tools/notebooks.py check --flags "$flags"; fi
 step 'README.md is what its notebook says' python tools/readme.py --check
 step 'The tests in the notebooks' notebook_tests
 steps_passed=$passed steps_failed=$failed

@@ -69,13 +69,13 @@ def absent() -> str | None:
         return str(reason)
 
 
-def fetch_jars(directory: Path = CACHE) -> None:
-    "Fill `directory` with Kafka's jars from Maven's repository; all or nothing."
+def fetch_jars(directory: Path = CACHE, jars: tuple = JARS, alone: bool = False) -> None:
+    "Fill `directory` with Kafka's jars (or others, `alone`: without what they need) from Maven's repository; all or nothing."
     if shutil.which('mvn') is None:
-        raise KafkaAbsent(f'No `mvn` on PATH to fetch the Apache Kafka {VERSION} jars with.')
+        raise KafkaAbsent(f'No `mvn` on PATH to fetch {jars[0][1]} {jars[0][2]} with.')
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=directory.parent) as scratch:
-        Path(scratch, 'pom.xml').write_text(_pom())
+        Path(scratch, 'pom.xml').write_text(_pom(jars, alone))
         subprocess.run(['mvn', '-q', '-B', 'dependency:copy-dependencies', f'-DoutputDirectory={scratch}/libs'],
                        cwd=scratch, check=True, timeout=900)
         if directory.exists():
@@ -83,9 +83,10 @@ def fetch_jars(directory: Path = CACHE) -> None:
         os.rename(Path(scratch, 'libs'), directory)
 
 
-def _pom() -> str:
+def _pom(jars: tuple, alone: bool) -> str:
+    others = '<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>' if alone else ''
     dependencies = ''.join(f'<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>'
-                           f'<version>{version}</version></dependency>' for group, name, version in JARS)
+                           f'<version>{version}</version>{others}</dependency>' for group, name, version in jars)
     return ('<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
             '<groupId>kafka_scratch</groupId><artifactId>jars</artifactId><version>1</version>'
             f'<dependencies>{dependencies}</dependencies></project>')

@@ -18,8 +18,8 @@ from configparser import ConfigParser
 config = ConfigParser(delimiters=['='])
 config.read('settings.ini', encoding='utf-8')
 settings = config['DEFAULT']
-for key in ('requirements', 'fast_requirements', 'inspect_requirements', 'dev_requirements'):
-    print('\n'.join(settings[key].split()))
+for key in settings:
+    if key.endswith('requirements'): print('\n'.join(settings[key].split()))
 PY
     "$uv" pip compile - --output-file requirements.lock --quiet \
         --universal --python-version 3.11 --generate-hashes \
