@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 
 from broker_process import FIXTURES, ROOT, environment
-from kafka_scratch.cli import chosen_sources, find_decided, is_committed, named_partition, records_in
+from kafka_scratch.cli import records_in
+from kafka_scratch.log_reader import chosen_sources, find_decided, is_committed, named_partition
 from kafka_scratch.partition_log import LogConfig, append, open_log
 from kafka_scratch.producer_state import EndTxnMarker
 from kafka_scratch.records import CONTROL, TRANSACTIONAL, Batch, ControlKey, Record, write_batch
