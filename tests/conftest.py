@@ -2,6 +2,7 @@
 import contextlib
 import importlib.util
 import os
+import signal
 
 import pytest
 from hypothesis import Phase, settings
@@ -13,7 +14,9 @@ settings.register_profile('kafka_scratch', deadline=None, print_blob=True, max_e
 settings.load_profile('kafka_scratch')
 
 
-def pytest_configure(config): config.addinivalue_line('filterwarnings', 'ignore:(read|open)_text is deprecated:DeprecationWarning')   # kafka-python's, at import
+def pytest_configure(config):
+    config.addinivalue_line('filterwarnings', 'ignore:(read|open)_text is deprecated:DeprecationWarning')   # kafka-python's, at import
+    signal.signal(signal.SIGTERM, signal.default_int_handler)   # whoever ends the tests, by the clock or by hand: what they have started ends with them
 
 
 @pytest.fixture
@@ -27,3 +30,15 @@ def loop(request):
     "An environment for a broker: with each of the two event loops that it can run on."
     if importlib.util.find_spec(request.param) is None: pytest.skip(f'{request.param} is not installed')
     return environment(KAFKA_SCRATCH_LOOP=request.param)
+
+
+@pytest.fixture(scope='session')
+def spark(tmp_path_factory):
+    "One Spark session for all tests that need one: a process can't have two, and the first takes seconds."
+    if importlib.util.find_spec('pyspark') is None: pytest.skip("pyspark is not installed: pip install 'kafka_scratch[spark]'")
+    from kafka_scratch.spark.session import NoJava, get_session
+    settings = {'spark.sql.shuffle.partitions': 2, 'spark.sql.warehouse.dir': tmp_path_factory.mktemp('warehouse')}
+    try: session = get_session('local[2]', 'tests', **settings)
+    except NoJava as reason: pytest.skip(str(reason))
+    yield session
+    session.stop()
