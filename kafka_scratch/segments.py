@@ -280,10 +280,11 @@ def write_indexes(segment: Segment):
 
 # %% ../nbs/14_segments.ipynb #fa29716f
 def read_checkpoint(path: str) -> list[list[str]]:
-    "The lines of a checkpoint file, in words: below a version and a count. None of them, if there is no such file."
+    "The lines of a checkpoint file, in words: below a version and a count. None, if it doesn't exist or is still empty."
     try:
         with open(path, encoding='utf-8') as file: lines = file.read().splitlines()
     except FileNotFoundError: return []
+    if not lines: return []
     if len(lines) < 2 or lines[0] != '0' or not lines[1].isdigit() or len(lines) - 2 != int(lines[1]):
         raise DecodeError(f'{path} is no checkpoint: version 0, a count and as many lines are what it takes')
     return [line.split() for line in lines[2:]]

@@ -460,7 +460,7 @@ def test_a_new_log_has_no_past(tmp_path):
     directory.lock.close()
 
 
-@pytest.mark.parametrize('content', ['', '1\n0\n', '0\nx\n', '0\n2\nfoo 0 1\n', '0\n1\nfoo 0\n', '0\n1\nfoo zero 1\n', '\0' * 20, '\xff'])
+@pytest.mark.parametrize('content', ['1\n0\n', '0\nx\n', '0\n2\nfoo 0 1\n', '0\n1\nfoo 0\n', '0\n1\nfoo zero 1\n', '\0' * 20, '\xff'])
 @pytest.mark.parametrize('name', ['log-start-offset-checkpoint', 'recovery-point-offset-checkpoint', 'replication-offset-checkpoint'])
 def test_bad_checkpoints_are_found_out_anew(tmp_path, name, content):
     close_log(filled(tmp_path/'foo-0'))
@@ -470,6 +470,17 @@ def test_bad_checkpoints_are_found_out_anew(tmp_path, name, content):
     directory.begin()
     log = directory.open('foo-0', SMALL, 0)
     assert not directory.clean and len(notes) == 1 and name in notes[0]
+    assert log.start_offset == 0 and len(everything(log)) == log.end_offset == 120
+    directory.lock.close()
+
+
+def test_empty_checkpoints_say_nothing(tmp_path):
+    "Kafka makes them when it starts, and writes into them a minute later. Nothing is wrong with a directory in between."
+    close_log(filled(tmp_path/'foo-0'))
+    for name in 'recovery-point', 'log-start', 'replication': (tmp_path/f'{name}-offset-checkpoint').touch()
+    directory = LogDir(str(tmp_path), pytest.fail)
+    directory.begin()
+    log = directory.open('foo-0', SMALL, 0)
     assert log.start_offset == 0 and len(everything(log)) == log.end_offset == 120
     directory.lock.close()
 
