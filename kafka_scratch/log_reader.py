@@ -133,7 +133,7 @@ def find_decided(log: list[str]) -> Decided:
 
 # %% ../nbs/31_log_reader.ipynb #762f4b47
 def is_committed(batch, decided: Decided) -> bool:
-    "Does a consumer get to see this batch? Not if it is for brokers only, and not if its transaction was aborted."
+    "Does a consumer get to see this batch? Not if it holds markers, and not if its transaction was aborted."
     if not batch.transactional or batch.control: return not batch.control
     transactions = decided.aborted.get(batch.header.producer_id, [])
     at = bisect_left(transactions, batch.base_offset, key=lambda txn: txn.last_offset)   # the first that ends later

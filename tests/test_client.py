@@ -8,6 +8,7 @@ import struct
 import threading
 import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -159,18 +160,48 @@ def test_a_broker_that_comes_back(tmp_path):
         waking = threading.Timer(0.5, lambda: again.append(Background(read_config(settings))))
         waking.start()
         try:
-            with within(15): assert fetch_or_wait(client) == 0
+            with within(15): assert find_offsets(client, {('orders', 0): LATEST}) == {('orders', 0): 0}
         finally:
             waking.join()
             for each in again: each.stop()
 
 
-def fetch_or_wait(client: Client) -> int:
-    "Asks until the cluster is there again: the look-up itself doesn't wait."
-    def ask():
-        try: return [find_offsets(client, {('orders', 0): LATEST})['orders', 0]]
-        except NoBroker: return None
-    return wait_until(ask, 'the broker')[0]
+class Scripted(Client):
+    "A client whose one leader answers with these error codes, one after the other; each look-up finds the next id of the topic."
+    def __init__(self, codes, ids=(b'a' * 16,)):
+        super().__init__('nowhere:1', patience=1)
+        self.codes, self.ids, self.asked = list(codes), list(ids), 0
+        self.look_up()
+
+    def line(self, address): return None
+
+    def look_up(self, names=None):
+        topic_id = self.ids.pop(0) if len(self.ids) > 1 else self.ids[0]
+        partitions = [SimpleNamespace(partition_index=0, leader_id=1)]
+        self.brokers, self.topics = {1: ('nowhere', 1)}, {'orders': SimpleNamespace(error_code=0, topic_id=topic_id, partitions=partitions)}
+        return self.topics
+
+    def ask(self, address, api, request, most=None, again=True):
+        self.asked += 1
+        partition = SimpleNamespace(error_code=self.codes.pop(0), base_offset=7, records=b'')
+        return SimpleNamespace(error_code=0, responses=[SimpleNamespace(partition_responses=[partition], partitions=[partition])]), 13
+
+
+def test_a_batch_is_sent_again_only_if_it_was_not_stored():
+    client = Scripted([ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_ID, 0])
+    assert send_batch(client, 'orders', 0, message_batch(b'a')) == 7 and client.asked == 3
+    client = Scripted([ErrorCode.REQUEST_TIMED_OUT, 0])
+    with pytest.raises(Unanswered, match='the broker says REQUEST_TIMED_OUT'): send_batch(client, 'orders', 0, message_batch(b'a'))
+    assert client.asked == 1
+
+
+def test_another_topic_of_the_same_name_is_not_read():
+    client = Scripted([ErrorCode.UNKNOWN_TOPIC_ID, 0, 0], ids=[b'a' * 16, b'b' * 16])
+    with pytest.raises(UnknownTopic, match="the topic 'orders' was deleted, and there is another one of this name"): fetch_from(client, 'orders', 0, 3)
+    assert client.asked == 1
+    assert fetch_from(client, 'orders', 0, 0).error_code == 0   # now we know of it, and mean it
+    same = Scripted([ErrorCode.UNKNOWN_TOPIC_ID, 0])            # the broker hadn't heard of it yet
+    assert fetch_from(same, 'orders', 0, 3).error_code == 0 and same.asked == 2
 
 
 # --- Several brokers --------------------------------------------------------------------------------------------------
