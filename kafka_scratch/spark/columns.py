@@ -10,12 +10,12 @@ __all__ = ['RecordSpan', 'SMALLEST', 'LARGEST', 'NO_TIME', 'MOST_MILLISECONDS', 
            'fits', 'microseconds', 'put_headers', 'put_record', 'walk_batch', 'base_of', 'walk', 'hop', 'gather',
            'Headers', 'last_offsets', 'read_headers', 'Window', 'scan_damage', 'scan', 'flag', 'in_headers', 'bitmap',
            'numbers', 'texts', 'as_timestamps', 'flags', 'batch_column', 'batch_table', 'repeated', 'of_batches',
-           'binary', 'as_text', 'header_lists', 'of_records', 'table', 'needed', 'ends_of', 'Rooms', 'batches_of',
-           'Reading', 'wrong_checksum', 'check_batches', 'open_batch', 'unpack', 'refusal', 'Plan', 'fill', 'cut',
-           'record_batches']
+           'binary', 'as_text', 'header_lists', 'of_records', 'table', 'needed', 'ends_of', 'room_for', 'ours_alone',
+           'Rooms', 'batches_of', 'Reading', 'wrong_checksum', 'check_batches', 'open_batch', 'unpack', 'refusal',
+           'Plan', 'fill', 'cut', 'record_batches']
 
 # %% ../../nbs/51_columns.ipynb #2712abee
-import os
+import os, sys
 from collections import namedtuple
 from functools import lru_cache
 import numba, numpy as np, pyarrow as pa
@@ -448,9 +448,21 @@ def ends_of(n: int) -> np.ndarray:
     ends[0] = 0
     return ends
 
+def room_for(rows: int, key: int, value: int) -> list:
+    "New columns, those of headers apart: for so many rows, so many bytes of keys, and so many of values."
+    new = np.empty
+    return [new(rows, np.int64), new(rows, np.int64), new(rows, np.int32), new(rows, np.int32), ends_of(rows),
+            new(key, np.uint8), new(rows, np.int32), ends_of(rows), new(value, np.uint8), ends_of(rows)]
+
+# %% ../../nbs/51_columns.ipynb #1b78b986
+def ours_alone(arrays: list) -> bool:
+    "Whether nobody refers to these arrays but the list they are in (and `getrefcount`, while it looks)."
+    return all(sys.getrefcount(arrays[n]) <= 2 for n in range(len(arrays)))
+
 class Rooms:
-    "Columns to be filled, table after table."
-    def __init__(self, columns): self.wanted, self.size = Wanted(*(name in columns for name in Wanted._fields)), -1
+    "Columns to be filled, table after table. The room of a table that nobody holds any more is used again."
+    def __init__(self, columns):
+        self.wanted, self.size, self.rooms = Wanted(*(name in columns for name in Wanted._fields)), -1, []
 
     def take(self, rows: int, size: int) -> Columns:
         "Columns for so many rows, and so many bytes in them."
@@ -458,9 +470,15 @@ class Rooms:
         if headers > self.size:
             n, self.size = headers // SMALLEST_HEADER, headers
             self.headers = ends_of(n), new(headers, np.uint8), new(n, np.int32), ends_of(n), new(headers, np.uint8)
-        return Columns(new(rows, np.int64), new(rows, np.int64), new(rows, np.int32),
-                       new(rows, np.int32), ends_of(rows), new(key, np.uint8),
-                       new(rows, np.int32), ends_of(rows), new(value, np.uint8), ends_of(rows), *self.headers)
+        return Columns(*self.room(rows, key, value), *self.headers)
+
+    def room(self, rows: int, key: int, value: int) -> list:
+        "One that is free and large enough, or else a new one. A few are remembered, not all."
+        for room in filter(ours_alone, self.rooms):
+            out = Columns(*room, *self.headers)
+            if len(out.offset) >= rows and len(out.key) >= key and len(out.value) >= value: return room
+        self.rooms = [*self.rooms[-2:], room_for(rows + rows // 8, key + key // 8, value + value // 8)]
+        return self.rooms[-1]
 
 # %% ../../nbs/51_columns.ipynb #5de49ac7
 def batches_of(headers: Headers) -> Batches:
@@ -578,12 +596,13 @@ def record_batches(buf, # where the batches lie: bytes, a mapped file, an array
                    headers: Headers, # those of the batches to read, as `scan` found them
                    columns, # the names of those wanted, from RECORD_COLUMNS
                    check: bool = True, # verify the checksums?
-                   rows: int = ROWS, size: int = 1 << 24 # about how much a table may hold
+                   rows: int = ROWS, size: int = 1 << 24, # about how much a table may hold
+                   rooms: Rooms | None = None # where to put them: worth keeping if there is more to read
                   ):
     "The records of batches as Arrow tables; and in the place of a batch that is damaged, its `Damage`."
     unknown = [name for name in columns if name not in RECORD_COLUMNS]
     if unknown: raise ValueError(f'records have no column {unknown[0]!r}; they have {", ".join(RECORD_COLUMNS)}')
-    reading, plan, rooms, first = Reading(buf, headers, check), Plan(headers, rows), Rooms(columns), 0
+    reading, plan, rooms, first = Reading(buf, headers, check), Plan(headers, rows), rooms or Rooms(columns), 0
     size = min(size, 1 << 29)   # with what comes out of compression twice that: ends have 31 bits
     while first < len(headers):
         unpacked, last = unpack(reading, first, plan.end(first, rows, size), size)

@@ -114,7 +114,9 @@ def programs_for(columns) -> Programs:
 # %% ../../nbs/52_metadata_columns.ipynb #7db015e3
 def lean(function):
     "Compiles a function that makes no arrays: nobody counts who refers to those it is given."
-    return numba.njit(nogil=True, _nrt=False, cache=os.path.isfile(function.__code__.co_filename))(function)
+    from_file = os.path.isfile(function.__code__.co_filename)
+    try: return numba.njit(nogil=True, _nrt=False, cache=from_file)(function)
+    except RuntimeError: return numba.njit(nogil=True, _nrt=False)(function)   # no place to keep it
 
 @inlined
 def unsigned(buf, pos, end):
@@ -389,7 +391,7 @@ def json_text(message: Message, version: int) -> str:
     return json.dumps(numbered(kafka_json(message, version)), ensure_ascii=False, separators=(',', ':'))
 
 def numbered(found: dict) -> dict:
-    "JSON has no infinite number, and none that is none: those become text, as in Kafka."
+    "JSON has no infinite number, and no NaN: those become text, as in Kafka."
     names = {'nan': 'NaN', 'inf': 'Infinity', '-inf': '-Infinity'}
     return {key: names.get(str(value), value) if isinstance(value, float) else value for key, value in found.items()}
 
@@ -407,7 +409,7 @@ INTEGER, TRUTH, TEXT, UUID, INTEGERS, UUIDS, OTHER = range(7)
 FORMS = {Int8: INTEGER, Int16: INTEGER, Int32: INTEGER, Int64: INTEGER, Boolean: TRUTH, String: TEXT, Uuid: UUID}
 LIST_FORMS = {Int32: INTEGERS, Uuid: UUIDS}
 FORM, PLACE, BYTES, DEFAULT, NAME_STARTS, NAME_ENDS = range(6)   # what a part says
-ALWAYS = -1 << 40                                                # no field has this as its value
+ALWAYS = -1 << 40                                                # there is no default to leave out
 
 def json_part(f: Field, slot: int, names: bytearray) -> tuple:
     "How a field is printed. Its name goes into `names`."
@@ -526,7 +528,7 @@ def put_record(buf, at, size, plan, first, last, pairs, out, pos):
         if count == UNSAID: continue
         if form <= TRUTH:
             number = integer(buf, start, plan.parts[part, BYTES])
-            if number == default: continue
+            if default != ALWAYS and number == default: continue
         elif count <= default: continue
         if pos > begin: pos = put(out, pos, COMMA)
         pos = put_span(plan.names, plan.parts[part, NAME_STARTS], plan.parts[part, NAME_ENDS], out, pos)
@@ -681,13 +683,13 @@ def new_state(names: np.ndarray, # the number of the name of each topic that wil
 @inlined
 def place_of(number, room):
     "A place for a number, as if drawn by lot: its bits are stirred, and some of them taken."
-    stirred = number * -7046029254386353131
-    return (stirred ^ stirred >> 32) & room - 1
+    stirred = np.uint64(number) * np.uint64(11400714819323198485)   # unsigned: such a product may run over
+    return np.int64((stirred ^ stirred >> np.uint64(32)) & np.uint64(room - 1))
 
 @inlined
 def topic_place(state, high, low):
     "Where in its table a topic id stands, or would stand."
-    place = place_of(high ^ low * 31, len(state.topic_table))
+    place = place_of(np.uint64(high) ^ np.uint64(low) * np.uint64(31), len(state.topic_table))
     while True:
         topic = state.topic_table[np.uint64(place)]
         if topic < 0 or state.topic_ids[topic, 0] == high and state.topic_ids[topic, 1] == low: return place
@@ -880,7 +882,7 @@ def batches_of(data: np.ndarray,
                until: int | None, # leave out batches after this offset
                may_be_torn: bool # may the last batch be cut off?
               ) -> tuple[Headers, Headers, bool]:
-    "The batches whose checksums must be right; those of them that count; and whether the log goes on after them."
+    "The batches whose checksums must be right; those of them that count; and whether to read on in the next file."
     headers, damage = scan(data)
     beyond = np.flatnonzero(headers.last_offset > until)[:1] if until is not None else headers.position[:0]
     if len(beyond): headers, damage = headers[:beyond[0] + 1], None   # nobody looks at what follows

@@ -19,6 +19,7 @@ __all__ = ['WHERE', 'SEGMENT', 'TABLES', 'FOLDED', 'EARLIEST', 'LATEST', 'FOREVE
 # %% ../../nbs/53_tables.ipynb #893b5c20
 import difflib, json, mmap, os, re, time
 from collections import namedtuple
+from functools import partial
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 import numpy as np, pyarrow as pa, pyarrow.compute as pc
@@ -29,7 +30,7 @@ from ..segments import File, TimeIndex, check_batch, last_offset, placed_batches
 from ..metadata_log import METADATA, find_metadata
 from ..log_reader import (NOT_ASKED_FOR, BadPath, Damaged, Source, find_sources, is_log_dir,
                                       named_partition)
-from .columns import (BATCH_COLUMNS, RECORD_COLUMNS, Damage, Headers, Window, as_array,
+from .columns import (BATCH_COLUMNS, RECORD_COLUMNS, Damage, Headers, Rooms, Window, as_array,
                                          batch_table, record_batches, scan)
 
 # %% ../../nbs/53_tables.ipynb #35b894be
@@ -127,7 +128,7 @@ def a_time(text: str) -> int | None:
     except ValueError: return None
 
 # %% ../../nbs/53_tables.ipynb #40039d6e
-def offsets(never: int | None):
+def offsets(never: int | None): # what makes no sense here: a table can't begin at the latest, nor end at the earliest
     "A reader of offsets: `earliest` or `latest`, a number for all partitions, or JSON that has one for each."
     def read(text: str):
         text, named = text.strip(), {'earliest': EARLIEST, 'latest': LATEST}
@@ -488,7 +489,7 @@ def narrowed_bytes(file: File, index: Index, wanted: Range, size: int, base_offs
 
 # %% ../../nbs/53_tables.ipynb #8385fd87
 def cut_points(file: File, path: str, index: Index, start: int, end: int, size: int, split_size: int) -> list[int]:
-    "Where to cut bytes of a segment into parts of about `split_size`, all about as large: where batches start."
+    "Where to cut bytes of a segment into parts of about `split_size`, all about equal: where batches start."
     if end - start <= split_size: return [start, end]
     part = -(-(end - start) // -(-(end - start) // split_size))
     base_offset, hops, cuts = segment_base(path), None, [start]
@@ -738,16 +739,16 @@ def read_batches_of(split: Split, options: Options, columns: list[str], shape: S
             if len(headers): yield shape(batch_table(moved(headers, found.origin)))
 
 # %% ../../nbs/53_tables.ipynb #579a2ae8
-def record_reader(table: str) -> tuple:
-    "What makes rows of records, and which columns it can make."
-    if table == 'records': return record_batches, RECORD_COLUMNS
+def record_reader(table: str, columns: list[str]) -> tuple:
+    "What makes rows of records, and which columns it can make. Records of a whole split take turns in a few rooms."
+    if table == 'records': return partial(record_batches, rooms=Rooms(columns)), RECORD_COLUMNS
     from kafka_scratch.spark.metadata_columns import METADATA_COLUMNS, metadata_batches
     return metadata_batches, METADATA_COLUMNS
 
 # %% ../../nbs/53_tables.ipynb #a97d2d29
 def read_records_of(split: Split, options: Options, columns: list[str], shape: Shape):
     "The records of a split as rows."
-    (read, own), wanted = record_reader(options.table), split.wanted
+    (read, own), wanted = record_reader(options.table, columns), split.wanted
     asked = [name for name in columns if name in own]
     for found in safely(pieces(split)):
         if isinstance(found, Damage):
