@@ -27,13 +27,15 @@ sys.path.insert(0, str(ROOT))
 from benchmarks import real_kafka
 
 from kafka_scratch.client import Client, NoBroker, Unanswered, UnknownTopic, send_batch
+from kafka_scratch.frames import ErrorCode
 from kafka_scratch.log_reader import Damaged
 from kafka_scratch.records import CONTROL, TRANSACTIONAL
 from kafka_scratch.segments import segments
+from kafka_scratch.spark import broker_source
 from kafka_scratch.spark.broker_source import (KafkaBroker, aborted_in, broker_options, cut, cut_all, next_size,
                                                pack_ranges)
 from kafka_scratch.spark.columns import as_array, scan
-from kafka_scratch.spark.stream import DataLoss
+from kafka_scratch.spark.stream import DataLoss, Held
 from kafka_scratch.spark.tables import FOREVER, BadOption, Range, read_options, read_table, table_schema
 
 LOGS = FIXTURES/'segments'/'logs'
@@ -387,6 +389,29 @@ def test_a_stream_and_a_loss(tmp_path):
             with pytest.raises(DataLoss, match=said): strict.trigger()
             easy.trigger()
             assert easy.at == {'orders': {'0': 3}}
+
+
+def test_a_topic_made_again_under_a_stream(fixture_broker, monkeypatch):
+    "By its offsets alone all would be well: it is longer than we have read. Its id tells."
+    place, now = ('seg.tx', 0), {'id': b'a' * 16, 'end': 5}
+    monkeypatch.setattr(broker_source, 'wanted_places', lambda *_, **__: {place: now['id']})
+    monkeypatch.setattr(broker_source, 'hold', lambda *_: {place: Held(0, now['end'])})
+    strict, lenient = (Engine(fixture_broker.port, startingOffsets='earliest', failOnDataLoss=fail).reader for fail in ('true', 'false'))
+    latest = lambda reader, offset: reader.latestOffset({'seg.tx': {'0': offset}}, reader.getDefaultReadLimit())['seg.tx']['0']
+    for reader in (strict, lenient): assert latest(reader, 0) == 5
+    now.update(id=b'b' * 16, end=9)
+    assert strict.plan({place: 0}, {place: 5})[0].ranges[0][1] == b'a' * 16   # what was planned is read from the one we meant, or not at all
+    with pytest.raises(DataLoss, match='offset 5 is wanted, but the log was cut off at 0'): latest(strict, 5)
+    assert latest(lenient, 5) == 0 and latest(lenient, 0) == 9   # back to the beginning, and on
+
+
+@pytest.mark.parametrize('must_exist', [True, False])
+def test_a_topic_that_may_not_be_read(must_exist):
+    "An error about a topic is not an empty topic."
+    topic = SimpleNamespace(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, partitions=[], topic_id=bytes(16))
+    client = SimpleNamespace(look_up=lambda names=None: {'secret': topic})
+    with pytest.raises(Unanswered, match="TOPIC_AUTHORIZATION_FAILED of the topic 'secret'"):
+        broker_source.wanted_places(client, read_options({}), must_exist)
 
 
 def test_a_stream_of_nobody(fixture_broker):

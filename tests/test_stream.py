@@ -309,6 +309,20 @@ def test_a_compacted_segment_is_no_loss(log):
     assert rows == [1, 2]
 
 
+@pytest.mark.parametrize('split_size', ['1', '128m'])
+def test_compaction_makes_one_segment_of_two(log, tmp_path, split_size):
+    "Planned before it, read after it: every record once, though the first segment has those of the second now."
+    for number in range(12): add(log, b'%d' % number * 20)
+    engine = Engine(tmp_path, splitSize=split_size)
+    planned = engine.reader.partitions(engine.at, engine.planned())
+    first, second = (Path(segment.path) for segment in log.segments[:2])
+    first.with_suffix('.swap').write_bytes(first.read_bytes() + second.read_bytes())
+    os.replace(first.with_suffix('.swap'), first)
+    os.rename(second, f'{second}.deleted')
+    offsets = [row['offset'] for part in planned for made in engine.reader.read(part) for row in made.to_pylist()]
+    assert sorted(offsets) == list(range(12))
+
+
 def test_a_deleted_segment_can_be_read_for_a_while(log):
     for number in range(12): add(log, b'%d' % number * 20)
     follower = Follower(log.directory)
@@ -594,6 +608,41 @@ def test_garbage_in_the_middle(tmp_path, rolled):
         engine = Engine(tmp_path, onDamage='skip', **limit)
         for _ in range(40): engine.restart().trigger() if limit == {'maxOffsetsPerTrigger': '4'} else engine.trigger()
         assert [row[2] for row in engine.rows] == wanted, limit
+
+
+def test_a_length_that_is_too_large(tmp_path):
+    "It looks as if somebody were still writing. But an index knows what comes behind it."
+    log = open_log(str(tmp_path/'orders-0'), LogConfig(index_interval_bytes=150))
+    for number in range(30): add(log, b'%d' % number * 20)
+    broken = stream_batches(log)[13].position
+    close_log(log)
+    with open(log.active.path, 'r+b') as file:
+        file.seek(broken + 8)
+        file.write((10**6).to_bytes(4, 'big'))
+    wanted = [row['offset'] for row in read_table(str(tmp_path), Options(on_damage='skip'), ['offset']).to_pylist()]
+    engine = Engine(tmp_path, onDamage='skip')
+    engine.trigger()
+    assert [row[2] for row in engine.rows] == wanted and wanted[:13] == list(range(13)) and wanted[-1] == 29
+
+
+def test_two_cuts_before_anybody_asks(log):
+    "The last batch goes and another comes in its place; the log grows, and the same happens again. The earlier cut is the one that counts."
+    for number in range(3): add(log, b'%d' % number)
+    follower = Follower(log.directory)
+    look(follower)
+    for cut in (2, 3):
+        os.truncate(log.active.path, stream_batches(log)[-1].position)
+        log = reopened(log)
+        add(log, b'other')
+        assert look(follower) == Held(0, cut + 1, 2)
+        add(log, b'more')
+        look(follower)
+
+
+def test_a_file_with_the_name_of_a_partition(log, tmp_path):
+    add(log, b'0')
+    (tmp_path/'backup-2024').write_text('not a directory')
+    assert [row[2] for row in Engine(tmp_path).trigger()] == [0]
 
 
 def test_a_file_that_is_cut_while_we_read_it(log):

@@ -6,17 +6,15 @@
 __all__ = ['SERVERS', 'SECURITY', 'RENAMED', 'NUMBERS', 'FEW', 'FIRST_FETCH', 'LEAST_FETCH', 'Asking', 'read_numbers',
            'broker_options', 'check_asking', 'wanted_places', 'hold', 'cut', 'cut_all', 'Ranges', 'pack_ranges',
            'tasks', 'plan_ranges', 'late_enough', 'aborted_in', 'next_size', 'RangeReader', 'said_of', 'read_range',
-           'on_damage', 'clearly', 'read_task', 'BrokerReader', 'FilteringBrokerReader', 'BrokerStreamReader',
-           'KafkaBroker']
+           'on_damage', 'read_task', 'BrokerReader', 'FilteringBrokerReader', 'BrokerStreamReader', 'KafkaBroker']
 
 # %% ../../nbs/58_broker_source.ipynb #6e62305e
-import os, time
-from contextlib import contextmanager
+import time
 from dataclasses import dataclass, replace
 import numpy as np, pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from ..records import CONTROL
-from ..frames import ErrorCode
+from ..frames import ErrorCode, error_name
 from ..list_offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
 from ..fetch import PartitionData
 from ..client import (UNKNOWN, Client, Unanswered, UnknownTopic, check_answer, fetch_from, find_offsets,
@@ -26,7 +24,7 @@ from .columns import RECORD_COLUMNS, Damage, as_array, record_batches, scan
 from .tables import (
     FOREVER, Aborted, BadOption, Options, Range, Shape, Split, a_size, check_offsets, is_wanted, marker_type,
     of_source, offset_for, read_options, table_schema, wanted_batches, wanted_rows)
-from .source import as_filter, chosen_columns, fitted, in_worker, plainly, takes_filters
+from .source import as_filter, chosen_columns, fitted, plainly, takes_filters
 from .stream import BookmarkedReader, DataLoss, Following, Held, find_loss, own_options
 
 # %% ../../nbs/58_broker_source.ipynb #64c14b80
@@ -95,6 +93,8 @@ def wanted_places(client: Client, options: Options,
     "The partitions that are asked for: `(topic, partition)` → the id of the topic."
     found = find_topics(client, options.topics) if must_exist else client.look_up(options.topics)
     there = [(name, topic) for name, topic in sorted(found.items()) if topic.error_code not in UNKNOWN]
+    for name, topic in there:
+        if topic.error_code: raise Unanswered(f'{client} says {error_name(topic.error_code)} of the topic {name!r}')
     places = {(name, p.partition_index): topic.topic_id for name, topic in there for p in topic.partitions}
     wanted = lambda place: is_wanted(Source(*place, (), (), 0), options, True)
     return {place: topic_id for place, topic_id in places.items() if wanted(place)}
@@ -138,7 +138,7 @@ def pack_ranges(parts: list[tuple], few: int = FEW) -> list[list]:
     return groups
 
 def tasks(ranges: dict, ids: dict, asking: Asking) -> list[Ranges]:
-    "The work, in pieces for Spark. Who says how many pieces there should be gets them."
+    "The work, in pieces for Spark. Whoever says how many pieces there should be gets them."
     parts = cut_all(ranges, asking.most_records, asking.least_parts)
     groups = pack_ranges(parts, FEW if asking.least_parts == 1 else 0)
     return [Ranges([(place, ids[place], wanted) for place, wanted in group]) for group in groups]
@@ -194,11 +194,14 @@ class RangeReader:
 
     def answers(self):
         "What the broker says, answer by answer: bytes, the headers of the whole batches in them, and the rest."
+        try: yield from self.fetched()
+        except UnknownTopic as error: self.lost(str(error))
+
+    def fetched(self):
         moved = time.monotonic()
         while self.offset < self.wanted.end:
-            try: data = fetch_from(self.client, *self.place, self.offset, self.asking.isolation_level, self.size,
-                                   topic_id=self.topic_id)
-            except UnknownTopic as error: return self.lost(str(error))
+            data = fetch_from(self.client, *self.place, self.offset, self.asking.isolation_level, self.size,
+                              topic_id=self.topic_id)
             gone = data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
             headers, damage = scan(b'' if gone else check_answer(self.place, data).records or b'')
             if len(headers):
@@ -267,18 +270,9 @@ def on_damage(place: tuple, damage: Damage, options: Options, shape: Shape):
         yield row
 
 # %% ../../nbs/58_broker_source.ipynb #a34444aa
-@contextmanager
-def clearly():
-    "Errors that are for people reach them without a traceback: those of a cluster, too."
-    try:
-        with plainly(): yield
-    except Unanswered:
-        if in_worker(): os.environ['SPARK_HIDE_TRACEBACK'] = '1'   # see `plainly`
-        raise
-
 def read_task(task: Ranges, asking: Asking, columns: list[str], schema):
     "The rows of a task."
-    with clearly(), asking.client() as client:
+    with plainly(), asking.client() as client:
         for place, topic_id, wanted in getattr(task, 'ranges', ()):   # Spark makes up a partition if there is none
             reader = RangeReader(client, place, topic_id, wanted, asking)
             for made in read_range(reader, columns): yield fitted(made, schema)
@@ -290,7 +284,7 @@ class BrokerReader(DataSourceReader):
         self.asking, self.columns, self.schema, self.filters = asking, columns, schema, []
 
     def partitions(self) -> list[Ranges]:
-        with clearly(), self.asking.client() as client: return plan_ranges(client, self.asking, self.filters)
+        with plainly(), self.asking.client() as client: return plan_ranges(client, self.asking, self.filters)
     def read(self, partition: Ranges): yield from read_task(partition, self.asking, self.columns, self.schema)
 
 class FilteringBrokerReader(BrokerReader):
@@ -305,7 +299,8 @@ class BrokerStreamReader(BookmarkedReader):
     "Follows the partitions of a cluster."
     def __init__(self, asking: Asking, columns: list[str], schema):
         super().__init__(asking.following)
-        self.asking, self.columns, self.schema, self.ids, self.asked = asking, columns, schema, {}, None
+        self.asking, self.columns, self.schema, self.asked = asking, columns, schema, None
+        self.ids, self.now = {}, {}   # (topic, partition) → the id of the topic that we mean; of the one there is
         if asking.from_latest: self.options = replace(self.options, starting_offsets=LATEST)
 
     def client(self) -> Client:
@@ -314,8 +309,15 @@ class BrokerStreamReader(BookmarkedReader):
         return self.asked
 
     def look(self) -> dict:
-        self.ids = wanted_places(self.client(), self.options, must_exist=False)
-        return hold(self.client(), self.ids, self.asking.isolation_level)
+        self.now = wanted_places(self.client(), self.options, must_exist=False)
+        self.ids = self.now | self.ids
+        held = hold(self.client(), self.now, self.asking.isolation_level)
+        return {place: there if self.ids[place] == self.now[place] else there._replace(cut=there.first)
+                for place, there in held.items()}
+
+    def limited(self, begin: dict, ends: dict, limit) -> dict:
+        self.ids = dict(self.now)   # what was lost has been considered
+        return super().limited(begin, ends, limit)
 
     def first_offsets(self, held: dict) -> dict:
         begin, when = super().first_offsets(held), self.options.starting_timestamp
@@ -328,15 +330,15 @@ class BrokerStreamReader(BookmarkedReader):
         return tasks(ranges, self.ids, self.asking)
 
     def initialOffset(self) -> dict:
-        with clearly():
+        with plainly():
             wanted_places(self.client(), self.options)   # a topic that isn't there yet is most likely a slip
             return super().initialOffset()
     def latestOffset(self, start: dict, limit) -> dict:
-        with clearly(): return super().latestOffset(start, limit)
+        with plainly(): return super().latestOffset(start, limit)
     def partitions(self, start: dict, end: dict) -> list[Ranges]:
-        with clearly(): return super().partitions(start, end)
+        with plainly(): return super().partitions(start, end)
     def prepareForTriggerAvailableNow(self):
-        with clearly(): super().prepareForTriggerAvailableNow()
+        with plainly(): super().prepareForTriggerAvailableNow()
     def read(self, partition: Ranges): yield from read_task(partition, self.asking, self.columns, self.schema)
     def stop(self):
         if self.asked: self.asked.close()
@@ -346,7 +348,7 @@ class KafkaBroker(DataSource):
     "The topics of a cluster, as a table or as a stream."
     def __init__(self, options):
         super().__init__(options)
-        with clearly(): self.asking = broker_options(options)
+        with plainly(): self.asking = broker_options(options)
 
     @classmethod
     def name(cls): return 'kafka-broker'
@@ -358,8 +360,10 @@ class KafkaBroker(DataSource):
     def shape(self, schema) -> tuple:
         "The columns that are asked for, and the types in which Spark wants them."
         from pyspark.sql.pandas.types import to_arrow_schema
-        with clearly(): columns = chosen_columns(schema, self.asking.options)
-        if 'segment' in columns: raise BadOption('segment is for log directories: a broker keeps its files to itself')
+        with plainly():
+            columns = chosen_columns(schema, self.asking.options)
+            if 'segment' in columns:
+                raise BadOption('segment is for log directories: a broker keeps its files to itself')
         return columns, to_arrow_schema(schema, timezone='UTC')
 
     def reader(self, schema):
@@ -369,5 +373,5 @@ class KafkaBroker(DataSource):
     def streamReader(self, schema):
         options = self.asking.options
         if options.ending_offsets != LATEST or options.ending_timestamp is not None:
-            with clearly(): raise BadOption('endingOffsets and endingTimestamp are for tables: a stream has no end')
+            with plainly(): raise BadOption('endingOffsets and endingTimestamp are for tables: a stream has no end')
         return BrokerStreamReader(self.asking, *self.shape(schema))

@@ -26,10 +26,11 @@ def as_filter(given) -> tuple | None:
 @contextmanager
 def plainly():
     "Errors that are for people reach them without a traceback."
+    from kafka_scratch.client import Unanswered
     from kafka_scratch.log_reader import BadPath, Damaged
     from kafka_scratch.spark.tables import BadOption
     try: yield
-    except (BadOption, BadPath, Damaged):
+    except (BadOption, BadPath, Damaged, Unanswered):
         if in_worker(): os.environ['SPARK_HIDE_TRACEBACK'] = '1'   # this process writes its report now, and ends
         raise
 
@@ -41,7 +42,7 @@ def in_worker() -> bool:
 # %% ../../nbs/55_source.ipynb #3df060f2
 def complaint(error: Exception) -> str | None:
     "The sentence for people in an error of Spark's, if one of ours is in it."
-    ours = r'^(?:.*: )?kafka_scratch\.[\w.]+\.(?:BadOption|BadPath|Damaged): (.*)$'
+    ours = r'^(?:.*: )?kafka_scratch\.[\w.]+\.[A-Z]\w+: (.*)$'
     return next(reversed(re.findall(ours, str(error), re.MULTILINE)), None)
 
 # %% ../../nbs/55_source.ipynb #164b0017

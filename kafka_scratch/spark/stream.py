@@ -4,10 +4,11 @@
 
 # %% auto #0
 __all__ = ['Held', 'Tail', 'Found', 'SIZED', 'OWN', 'to_json', 'from_json', 'share', 'DataLoss', 'find_loss', 'begin_at',
-           'Follower', 'hops', 'in_the_making', 'scan_on', 'in_place', 'follow_transactions', 'moved_tail', 'enter',
-           'is_same', 'catch_up', 'find_cut', 'look', 'find_batch', 'near', 'range_bytes', 'after_bytes', 'after_batch',
-           'Following', 'own_options', 'stream_options', 'find_logs', 'checkpoint_for', 'Followed', 'plan_range',
-           'still_there', 'how_far', 'BookmarkedReader', 'LogStreamReader', 'patiently', 'deleted', 'limit_bytes']
+           'Follower', 'hops', 'in_the_making', 'scan_on', 'said_of_tail', 'in_place', 'follow_transactions',
+           'moved_tail', 'enter', 'is_same', 'catch_up', 'find_cut', 'look', 'find_batch', 'near', 'range_bytes',
+           'after_bytes', 'after_batch', 'Following', 'own_options', 'stream_options', 'find_logs', 'checkpoint_for',
+           'Followed', 'plan_range', 'still_there', 'how_far', 'BookmarkedReader', 'LogStreamReader', 'patiently',
+           'deleted', 'limit_bytes']
 
 # %% ../../nbs/57_stream.ipynb #9243a577
 import os
@@ -123,19 +124,24 @@ def scan_on(follower: Follower, path: str):
     size = file.size()
     while tail.position < size:
         for origin, data, headers in hops(file, tail.position, size):
-            headers = in_place(headers, tail.base)
-            if not len(headers): break
-            if follower.committed: follow_transactions(follower, path, origin, data, headers)
-            tail = moved_tail(tail, origin, data, headers)
-        if tail.position >= size or in_the_making(file, tail.position, size): break
+            sound = in_place(headers, tail.base)
+            if len(sound):
+                if follower.committed: follow_transactions(follower, path, origin, data, sound)
+                tail = moved_tail(tail, origin, data, sound)
+            if len(sound) < len(headers): break
+        if tail.position >= size: break
         after = next_sound(file, read_index(path, tail.base, size), tail.position, size, tail.base)
         if after is None:
-            damage = frame_damage(file, tail.position, size)[0]
-            reason = damage.reason if damage else 'its offset has no place in this segment'
-            follower.damage = f'{path}, byte {tail.position}: {reason}'
+            if not in_the_making(file, tail.position, size): follower.damage = said_of_tail(file, path, tail, size)
             break
         tail = tail._replace(position=after)
     follower.tail = tail
+
+def said_of_tail(file: File, path: str, tail: Tail, size: int) -> str:
+    "Why we can't go on behind the tail."
+    damage = frame_damage(file, tail.position, size)[0]
+    reason = damage.reason if damage else 'its offset has no place in this segment'
+    return f'{path}, byte {tail.position}: {reason}'
 
 def in_place(headers, base: int):
     "The batches up to the first one whose offset can't be right in this segment: no checksum covers offsets."
@@ -174,7 +180,8 @@ def catch_up(follower: Follower):
     "Brings the tail to the end of the log."
     paths, tail, newest = dict(follower.log), follower.tail, follower.log[-1][0]
     if tail and not (tail.base in paths and is_same(tail, paths[tail.base])):
-        follower.cut = find_cut(tail, paths.get(tail.base), newest)
+        cuts = [cut for cut in (follower.cut, find_cut(tail, paths.get(tail.base), newest)) if cut is not None]
+        follower.cut = min(cuts, default=None)
         follower.tail, follower.known, follower.opened, follower.aborted = None, {}, {}, []
     seen = follower.tail.base if follower.tail else -1
     for base, path in follower.log if follower.committed else follower.log[-1:]:
@@ -307,7 +314,7 @@ def stream_options(given # as people give them: text by name
         raise BadOption(f"{options.table} can't be followed; metadata_records, of which they are made, can")
     if options.ending_offsets != LATEST or options.ending_timestamp is not None:
         raise BadOption('endingOffsets and endingTimestamp are for tables: a stream has no end')
-    if options.deleted: raise BadOption('deleted is for tables: what was deleted has stopped to grow')
+    if options.deleted: raise BadOption('deleted is for tables: what was deleted has stopped growing')
     return following
 
 # %% ../../nbs/57_stream.ipynb #49aaa2c7
@@ -321,7 +328,7 @@ def find_logs(path: str, options: Options) -> dict:
         raise BadPath(f"{path} has segments in it, but its name isn't that of a partition, like orders-0")
     places = {named_partition(name): os.path.join(path, name) for name in os.listdir(path)}
     wanted = lambda place: place[0] is not None and is_wanted(Source(*place, (), (), 0), options, True)
-    return {place: directory for place, directory in places.items() if wanted(place)}
+    return {place: inside for place, inside in places.items() if wanted(place) and os.path.isdir(inside)}
 
 def checkpoint_for(path: str) -> dict:
     "Where logs start, as the file beside them says: `(topic, partition)` → offset."
@@ -336,12 +343,14 @@ def plan_range(follower: Follower, place: tuple, start: int, end: int, options: 
     "The splits for a range of offsets, each with the number of its file."
     aborted = tuple(each for each in follower.aborted if each.last >= start and each.first < end)
     wanted, splits = Range(start, end, options.starting_timestamp), {}
-    for base, path, a, b in range_bytes(follower, start, end):
+    parts = range_bytes(follower, start, end)
+    for (base, path, a, b), following in zip(parts, [*(part[0] for part in parts[1:]), end]):
         file = File(path)
         cuts = cut_points(file, path, read_index(path, base, b), a, b, b, options.split_size)
+        firsts = [base, *(int.from_bytes(file.read(x, 8), 'big', signed=True) for x in cuts[1:-1]), following]
         inode = os.fstat(file.fd).st_ino
-        for x, y in zip(cuts, cuts[1:]):
-            splits[Split(path, segment_name(path), *place, x, y, base, wanted, aborted)] = inode
+        for x, y, first, stop in zip(cuts, cuts[1:], firsts, firsts[1:]):
+            splits[Split(path, segment_name(path), *place, x, y, base, wanted.narrow(first, stop), aborted)] = inode
     return splits
 
 def still_there(split: Split, inode: int, options: Options) -> list[Split] | None:
@@ -350,7 +359,9 @@ def still_there(split: Split, inode: int, options: Options) -> list[Split] | Non
         try: same = os.stat(path).st_ino == inode
         except FileNotFoundError: continue
         if same: return [replace(split, path=path)]
-        if path == split.path: return plan_segment(path, options, replace(split, start=0, end=0))
+        if path != split.path: continue
+        found = plan_segment(path, options, replace(split, start=0, end=0))
+        return found if found or os.path.exists(path) else None
     return None
 
 # %% ../../nbs/57_stream.ipynb #b2e44a96
@@ -459,9 +470,9 @@ class LogStreamReader(BookmarkedReader):
         for place in ends:
             follower = self.followers[place]
             if self.options.table == 'batches': ends[place] = after_batch(follower, ends[place])
-            follower.cut = None   # that has been considered: from here on the log is what it is now
             stuck = follower.damage and ends[place] == begin[place]
             if stuck and self.options.on_damage == 'fail': raise Damaged(follower.damage)
+        for place in ends: self.followers[place].cut = None   # considered: from here on the log is what it is now
         return ends
 
     def latestOffset(self, start: dict, limit) -> dict:
