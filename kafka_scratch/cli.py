@@ -334,7 +334,7 @@ def table_options(options) -> dict:
     return {name: value for name, value in typed.items() if value is not None}
 
 def tell_failure(error: Exception, verbose: bool) -> int:
-    "Why nothing was written: in a sentence, or in all that Spark has to say."
+    "Why a run failed: in a sentence, or in all that Spark has to say."
     print(f'kafka-scratch: {error}', file=sys.stderr)
     if verbose and error.__cause__: print(error.__cause__, file=sys.stderr)
     return 1

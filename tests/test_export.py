@@ -404,6 +404,44 @@ def test_old_records_deleted_before_they_were_exported(tmp_path):
     assert run(tmp_path/'logs', tmp_path/'out', ['records'], spark=no_session).notes == []
 
 
+def test_damage_is_no_cut(tmp_path):
+    "A header is broken after its rows were exported, and the log grows. They are sound, and stay."
+    add(tmp_path/'logs/orders-0', *(batch(b'%d' % n) for n in range(4)))
+    run(tmp_path/'logs', tmp_path/'out', ['records'], onDamage='skip')
+    path, = (tmp_path/'logs/orders-0').glob('*.log')
+    raw = bytearray(path.read_bytes())
+    raw[2 * len(raw) // 4 + 16] ^= 7   # the magic of the third batch
+    path.write_bytes(bytes(raw) + bytes(batch(b'4', base_offset=4)))
+    found = run(tmp_path/'logs', tmp_path/'out', ['records'], onDamage='skip')
+    assert not [note for note in found.notes if 'cut back' in note] and offsets(tmp_path/'out', 'orders')[:4] == [0, 1, 2, 3]
+    assert not (tmp_path/'out/_aside').exists()
+
+
+def test_a_segment_goes_while_we_plan(tmp_path, monkeypatch):
+    "Retention is at work: what is gone is noted, what is there comes, and another topic that has just come waits for the next run."
+    add(tmp_path/'logs/orders-0', *(batch(b'%d' % n) for n in range(4)), config=LogConfig(segment_bytes=100))
+    look_around = export.look_around
+    def and_then(*given):
+        seen = look_around(*given)
+        sorted((tmp_path/'logs/orders-0').glob('*.log'))[0].unlink()
+        add(tmp_path/'logs/clicks-0', batch(b'new'))
+        return seen
+    with monkeypatch.context() as patch:
+        patch.setattr(export, 'look_around', and_then)
+        found = run(tmp_path/'logs', tmp_path/'out', ['records'])
+    assert found.notes == [f'records: orders-0: orders-0/{0:020}.log was deleted before it could be read']
+    assert offsets(tmp_path/'out', 'orders') == [1, 2, 3] and offsets(tmp_path/'out', 'clicks') == []
+    run(tmp_path/'logs', tmp_path/'out', ['records'])
+    assert offsets(tmp_path/'out', 'clicks') == [0]
+
+
+def test_an_empty_metadata_log(tmp_path):
+    shutil.copytree(FIXTURES/'single-broker/metadata-live/__cluster_metadata-0', tmp_path/'logs/__cluster_metadata-0')
+    for path in (tmp_path/'logs/__cluster_metadata-0').iterdir():
+        if path.suffix == '.log': path.write_bytes(b'')
+    assert run(tmp_path/'logs', tmp_path/'out', ['metadata_records']).tables['metadata_records'].rows == 0
+
+
 def test_what_retention_took_stays_in_the_tables(tmp_path):
     add(tmp_path/'logs/orders-0', *(batch(b'%d' % n) for n in range(4)), config=LogConfig(segment_bytes=100))
     run(tmp_path/'logs', tmp_path/'out', ['records'])

@@ -4,17 +4,18 @@
 
 # %% auto #0
 __all__ = ['ROWS', 'SIZE', 'SAMPLE', 'SCHEMA_FILE', 'PARTITIONED', 'DAMAGE', 'OFFSETS', 'MANIFEST', 'LOCK', 'STAGING', 'ASIDE',
-           'Held', 'Step', 'Seen', 'METADATA_TABLES', 'COMPRESSIONS', 'NOT_OURS', 'Progress', 'Written', 'repeats',
-           'shrinks', 'leaves', 'settings', 'TableFile', 'topic_directory', 'file_path', 'write_empty', 'Job',
-           'make_jobs', 'cost', 'share_out', 'Work', 'read_columns', 'written_schema', 'without_damage', 'kept_rows',
-           'image_of', 'rows_of', 'stop_file', 'is_over', 'Stopped', 'Note', 'Span', 'write_job', 'write_task',
-           'Refused', 'read_manifest', 'write_manifest', 'move', 'roll_forward', 'commit', 'uninterrupted',
-           'is_waiting', 'clear', 'take_lock', 'sole_writer', 'next_step', 'batches_from', 'find_end', 'read_epochs',
-           'epoch_at', 'agreed_end', 'look_at', 'key_of', 'look_around', 'is_same', 'gone_partitions', 'Todo',
-           'take_back', 'within', 'new_state', 'plan_partitioned', 'plan_metadata', 'chosen_tables', 'check_out',
-           'source_of', 'ways_of', 'check_manifest', 'export_options', 'run_tasks', 'workers_of', 'Failed', 'cause_of',
-           'read_progress', 'progress_line', 'watching', 'write_all', 'entry_of', 'enter', 'go_past', 'add_schemas',
-           'add_damage', 'Summary', 'summed', 'export_tables', 'plan_all', 'run_export']
+           'LogState', 'Step', 'Seen', 'METADATA_TABLES', 'COMPRESSIONS', 'BY_ITSELF', 'NOT_OURS', 'Progress',
+           'Written', 'repeats', 'shrinks', 'leaves', 'settings', 'sync', 'TableFile', 'topic_directory', 'file_path',
+           'write_empty', 'Job', 'make_jobs', 'cost', 'share_out', 'Work', 'read_columns', 'written_schema',
+           'without_damage', 'kept_rows', 'image_of', 'rows_of', 'stop_file', 'is_over', 'Stopped', 'Note', 'Span',
+           'write_job', 'write_task', 'Refused', 'read_manifest', 'write_manifest', 'move', 'roll_forward', 'commit',
+           'uninterrupted', 'is_waiting', 'clear', 'take_lock', 'sole_writer', 'next_step', 'batches_from', 'find_end',
+           'read_epochs', 'epoch_at', 'agreed_end', 'look_at', 'key_of', 'look_around', 'is_same', 'gone_partitions',
+           'Todo', 'take_back', 'plan_seen', 'within', 'deleted_meanwhile', 'new_state', 'plan_partitioned',
+           'plan_metadata', 'chosen_tables', 'check_out', 'source_of', 'ways_of', 'check_manifest', 'export_options',
+           'run_tasks', 'workers_of', 'Failed', 'cause_of', 'read_progress', 'progress_line', 'watching', 'write_all',
+           'entry_of', 'enter', 'go_past', 'add_schemas', 'add_damage', 'Summary', 'summed', 'export_tables',
+           'plan_all', 'run_export']
 
 # %% ../../nbs/59_export.ipynb #a2854212
 import contextlib, heapq, itertools, json, os, pickle, re, shutil, signal, threading, time, uuid
@@ -24,12 +25,13 @@ import pyarrow as pa, pyarrow.compute as pc, pyarrow.parquet as pq
 from ..primitives import DecodeError, uuid_text
 from ..segments import (File, LeaderEpochs, read_checkpoint, read_partition_metadata, replace_file,
                                     segments)
-from ..metadata_log import find_metadata
+from ..metadata_log import METADATA, find_metadata
 from ..config import ConfigError, read_meta
-from ..log_reader import BadPath, Damaged, Source
+from ..log_reader import BadPath, Damaged, Source, named_partition
 from .columns import scan
-from .tables import (FOLDED, FOREVER, TABLES, BadOption, Options, Range, mapped, narrowed_bytes,
-                                        plan, read_index, read_options, read_split, segment_base, table_columns,
+from .tables import (FOLDED, FOREVER, TABLES, BadOption, Options, Range, frame_damage, mapped,
+                                        narrowed_bytes, of_source, option_range, plan, plan_partition, read_index,
+                                        read_options, read_split, segment_base, segment_name, table_columns,
                                         table_schema, wanted_sources)
 
 # %% ../../nbs/59_export.ipynb #af52bd4c
@@ -63,12 +65,19 @@ def settings(sample: pa.RecordBatch, # the first rows
     steps = [path for path, kind in rest if pa.types.is_integer(kind) or pa.types.is_timestamp(kind)]
     dense = [path for path, kind in rest if compression != 'none' and pa.types.is_binary(kind)
              and not shrinks(sample[path], compression)]
-    ranges = [path for path, kind in paths if not pa.types.is_binary(kind)]   # nobody asks for values below b'x'
+    ranges = [path for path, kind in paths if not pa.types.is_binary(kind)]   # keys and values are rarely sorted
     return dict(compression={path: 'none' if path in dense else compression for path, _ in paths},
                 use_dictionary=words, column_encoding={path: 'DELTA_BINARY_PACKED' for path in steps} or None,
                 write_statistics=ranges, write_page_index=True, version='2.6')
 
 # %% ../../nbs/59_export.ipynb #386633d5
+def sync(path: str):
+    "Waits until a file is on the disk, or the names in a directory are."
+    try: file = os.open(path, os.O_RDONLY)
+    except PermissionError: return   # a system on which a directory isn't a file
+    try: os.fsync(file)
+    finally: os.close(file)
+
 class TableFile:
     "A Parquet file that grows by row groups. There is none before there are rows."
     def __init__(self, path: str, compression: str = 'snappy', rows: int = ROWS, size: int = SIZE):
@@ -97,6 +106,7 @@ class TableFile:
         self.flush()
         if self.writer is None: return 0
         self.writer.close()
+        sync(self.path)   # while others are still writing: it will have to be on the disk before it counts
         return os.path.getsize(self.path)
 
 # %% ../../nbs/59_export.ipynb #0103a7cf
@@ -306,6 +316,7 @@ def read_manifest(out: str) -> dict | None:
 def write_manifest(out: str, manifest: dict):
     "Replaces the manifest in one step."
     replace_file(os.path.join(out, MANIFEST), json.dumps(manifest, indent=1).encode(), sync=True)
+    sync(out)
 
 # %% ../../nbs/59_export.ipynb #e0a2ec35
 def move(out: str, source: str, target: str):
@@ -323,6 +334,7 @@ def roll_forward(out: str) -> dict | None:
     manifest = read_manifest(out)
     if manifest and manifest['moves']:
         for source, target in manifest['moves']: move(out, source, target)
+        for each in {os.path.dirname(target) for _, target in manifest['moves']}: sync(os.path.join(out, each))
         manifest = manifest | dict(moves=[])
         write_manifest(out, manifest)
     for name in os.listdir(out):
@@ -333,6 +345,8 @@ def roll_forward(out: str) -> dict | None:
 def commit(out: str, manifest: dict, moves: list):
     "Makes it count. Once the manifest is written, there is no way back, only forward."
     with uninterrupted():
+        new = [os.path.join(out, source) for source, _ in moves if source.startswith(STAGING)]
+        for path in [*new, *{os.path.dirname(path) for path in new}]: sync(path)
         write_manifest(out, manifest | dict(moves=moves))
         roll_forward(out)
 
@@ -394,12 +408,12 @@ def sole_writer(out: str):
             with contextlib.suppress(OSError): os.rmdir(path)   # only if it is empty
 
 # %% ../../nbs/59_export.ipynb #f5805908
-Held = namedtuple('Held', 'topic_id start end agreed epoch epochs segment size')   # the last two: of its last segment
+LogState = namedtuple('LogState', 'topic_id start end agreed epoch epochs segment size')   # its last segment
 Step = namedtuple('Step', 'start cut note', defaults=(None, None))   # read from here; rows from `cut` on aren't true
 
 def next_step(place: str, # for people: `orders-0`
               known: dict | None, # what the manifest knows of this partition
-              held: Held) -> Step:
+              held: LogState) -> Step:
     "How to go on with a partition."
     if known is None: return Step(held.start)
     if known['topic_id'] and held.topic_id and known['topic_id'] != held.topic_id:
@@ -416,13 +430,14 @@ def batches_from(path: str, offset: int, size: int):
     "The headers of batches in the first `size` bytes of a segment: from an offset on, or from a bit before."
     base = segment_base(path)
     start, _ = narrowed_bytes(File(path), read_index(path, base, size), Range(offset), size, base)
-    return scan(mapped(path), start, size)[0]
+    return scan(mapped(path), start, size)
 
-def find_end(path: str, size: int) -> tuple[int, int]:
-    "The offset after the last whole batch in the first bytes of a segment, and the leader epoch of that batch."
-    headers = batches_from(path, FOREVER - 1, size)
-    if not len(headers): return segment_base(path), -1
-    return int(headers.last_offset.max()) + 1, int(headers.partition_leader_epoch[-1])
+def find_end(path: str, size: int) -> tuple[int, int, bool]:
+    "The offset after the last whole batch in so many bytes of a segment; its leader epoch; is what follows damaged?"
+    headers, damage = batches_from(path, FOREVER - 1, size)
+    broken = damage is not None and not frame_damage(File(path), damage.position, size)[1]   # or is it just cut off?
+    if not len(headers): return segment_base(path), -1, broken
+    return int(headers.last_offset.max()) + 1, int(headers.partition_leader_epoch[-1]), broken
 
 # %% ../../nbs/59_export.ipynb #4df36f0d
 def read_epochs(directory: str) -> LeaderEpochs:
@@ -434,7 +449,7 @@ def read_epochs(directory: str) -> LeaderEpochs:
 def epoch_at(log: list[str], offset: int) -> int:
     "The leader epoch of the batch with an offset, or of the next one in that segment; -1 if there is none."
     path = [path for number, path in enumerate(log) if not number or segment_base(path) <= offset][-1]
-    headers = batches_from(path, offset, os.path.getsize(path))
+    headers, _ = batches_from(path, offset, os.path.getsize(path))
     found = headers.partition_leader_epoch[headers.last_offset >= offset]
     return int(found[0]) if len(found) else -1
 
@@ -445,7 +460,7 @@ def agreed_end(log: list[str], end: int, epochs: LeaderEpochs, known: dict | Non
     return ended
 
 # %% ../../nbs/59_export.ipynb #7943cbe1
-def look_at(source: Source, known: dict | None = None) -> Held:
+def look_at(source: Source, known: dict | None = None) -> LogState:
     "What the log of a partition is like now."
     path = source.log[-1]
     directory, segment = os.path.split(path)
@@ -455,10 +470,11 @@ def look_at(source: Source, known: dict | None = None) -> Held:
     except OSError as error: raise BadPath(f"{error.filename} can't be read: {error.strerror}") from None
     except DecodeError as error: raise BadPath(error.message) from None
     same = known and (known['segment'], known['size']) == (segment, size)
-    end, epoch = (known['next_offset'], known['leader_epoch']) if same else find_end(path, size)
+    end, epoch, broken = find_end(path, size) if not same else (known['next_offset'], known['leader_epoch'], False)
+    if broken and known: end = max(end, known['next_offset'])   # our rows are sound all the same
     start, epochs = max(source.start, segment_base(source.log[0])), read_epochs(directory)
     agreed = agreed_end(source.log, end, epochs, known)
-    return Held(topic_id and uuid_text(topic_id), start, end, agreed, epoch, epochs, segment, size)
+    return LogState(topic_id and uuid_text(topic_id), start, end, agreed, epoch, epochs, segment, size)
 
 # %% ../../nbs/59_export.ipynb #b76d711b
 Seen = namedtuple('Seen', 'source place known held step')   # a partition, and how to go on with it
@@ -470,7 +486,7 @@ def key_of(topic: str | None, partition: int | None) -> tuple[str, str]:
 def look_around(log_dir: str, options: Options, state: dict) -> list[Seen]:
     "All partitions that are wanted."
     seen = []
-    for source in wanted_sources(log_dir, options):
+    for source in wanted_sources(os.path.abspath(log_dir), options):   # a worker may live in another directory
         topic, number = place = key_of(source.topic, source.partition)
         known = state.get(topic, {}).get(number)
         held = look_at(source, known)
@@ -513,15 +529,27 @@ def take_back(todo: Todo, table: str, files: list[dict], cut: int, out: str):
             todo.jobs.append(Job(table, file['topic'], file['partition'], kept=(path, cut)))
 
 # %% ../../nbs/59_export.ipynb #90ab35af
-def within(splits: list, seen: list[Seen]) -> list:
+def plan_seen(seen: Seen, options: Options) -> list:
+    "The splits of a partition, from where we go on."
+    options = replace(options, starting_offsets=seen.step.start)
+    wanted = of_source(seen.source, options.table, option_range(seen.source, options), ())
+    return plan_partition(seen.source, options, wanted) if wanted else []
+
+def within(splits: list, seen: Seen) -> list:
     "Splits without what was added after we looked."
-    ends = {each.place: (each.held.segment, each.held.size) for each in seen}
-    found = []
+    found, segment, size = [], seen.held.segment, seen.held.size
     for split in splits:
-        name, (segment, size) = os.path.basename(split.path), ends[key_of(split.topic, split.partition)]
+        name = os.path.basename(split.path)
         if name < segment: found.append(split)
         elif name == segment and split.start < size: found.append(replace(split, end=min(split.end, size)))
     return found
+
+def deleted_meanwhile(seen: Seen) -> str | None:
+    "A segment that we wanted and that is gone since we looked, if there is one."
+    log = seen.source.log
+    ends = [*map(segment_base, log[1:]), FOREVER]
+    gone = [path for path, end in zip(log, ends) if end > seen.step.start and not os.path.exists(path)]
+    return segment_name(gone[0]) if gone else None
 
 # %% ../../nbs/59_export.ipynb #9760dc05
 def new_state(seen: Seen, limit: int # from there on, nothing is decided yet
@@ -537,7 +565,7 @@ def plan_partitioned(log_dir: str, out: str, options: Options, told: dict, todo:
     table, state = options.table, {topic: dict(each) for topic, each in told.get('partitions', {}).items()}
     files = {}
     for file in told.get('files', []): files.setdefault(key_of(file['topic'], file['partition']), []).append(file)
-    seen, starts = look_around(log_dir, options, state), {}
+    seen, splits = look_around(log_dir, options, state), []
     for place in gone_partitions(state, seen):
         todo.notes.append(f'{table}: {"-".join(place)}: the topic was made anew without it; its rows are put aside')
         take_back(todo, table, files.get(place, []), 0, out)
@@ -545,9 +573,10 @@ def plan_partitioned(log_dir: str, out: str, options: Options, told: dict, todo:
     for each in seen:
         if each.step.note: todo.notes.append(f'{table}: {each.step.note}')
         if each.step.cut is not None: take_back(todo, table, files.get(each.place, []), each.step.cut, out)
-        start = FOREVER if is_same(each) else each.step.start
-        starts.setdefault(each.source.topic, {})[each.source.partition] = start
-    splits = within(plan(log_dir, replace(options, starting_offsets=starts)), seen)
+        if is_same(each): continue
+        splits += within(plan_seen(each, options), each)
+        lost = deleted_meanwhile(each)
+        if lost: todo.notes.append(f'{table}: {"-".join(each.place)}: {lost} was deleted before it could be read')
     todo.jobs += make_jobs(table, splits, options.split_size)
     limits = {key_of(split.topic, split.partition): split.wanted.end for split in splits}
     for each in seen: state.setdefault(each.place[0], {})[each.place[1]] = new_state(each, limits.get(each.place, 0))
@@ -566,7 +595,7 @@ def plan_metadata(log_dir: str, tables: list[str], options: dict, told: dict, to
         if told.get(table, {}).get('log') == sizes: continue
         splits = tuple(plan(log_dir, replace(options[table], ending_offsets=end)))
         read = sum(size for _, size in sizes) if table in FOLDED else 0
-        todo.jobs.append(Job(table, splits[0].topic, splits[0].partition, splits, read=read))
+        todo.jobs.append(Job(table, *named_partition(METADATA), splits, read=read))
 
 # %% ../../nbs/59_export.ipynb #e69300b3
 METADATA_TABLES = ('metadata_records', *FOLDED)
@@ -604,7 +633,7 @@ def source_of(log_dir: str) -> dict:
     except ConfigError as error: raise Refused(str(error)) from None
 
 def ways_of(options: Options) -> dict:
-    "Those options that decide which records belong into a table. They must stay the same."
+    "Those options that decide which records belong in a table. They must stay the same."
     return dict(isolationLevel='read_committed' if options.committed else 'read_uncommitted',
                 startingTimestamp=options.starting_timestamp, endingTimestamp=options.ending_timestamp)
 
@@ -620,13 +649,14 @@ def check_manifest(manifest: dict, source: dict, ways: dict, out: str):
 
 # %% ../../nbs/59_export.ipynb #25bfbfca
 COMPRESSIONS = ('snappy', 'zstd', 'gzip', 'lz4', 'none')
-NOT_OURS = ('table', 'startingoffsets', 'endingoffsets', 'deleted')
+BY_ITSELF = 'a run knows by itself where to begin and where to end'
+NOT_OURS = dict(startingoffsets=BY_ITSELF, endingoffsets=BY_ITSELF, table='name the tables that you want as `tables`',
+                deleted='rows that were deleted are not for tables that last')
 
 def export_options(given: dict, compression: str) -> dict:
     "The options for each table."
     for name in given:
-        if name.lower() not in NOT_OURS: continue
-        raise Refused(f'{name} is no option here: a run knows by itself where to begin and where to end')
+        if name.lower() in NOT_OURS: raise Refused(f'{name} is no option here: {NOT_OURS[name.lower()]}')
     if compression not in COMPRESSIONS:
         raise Refused(f'compression is one of {", ".join(COMPRESSIONS)}, not {compression!r}')
     options = read_options(given)
@@ -654,7 +684,7 @@ def workers_of(spark) -> int:
 
 # %% ../../nbs/59_export.ipynb #ed561c44
 class Failed(Exception):
-    "A run that failed. Nothing of it remains; the text says why."
+    "A run that failed. The text says why; and what remains of it, if something does."
 
 def cause_of(error: BaseException) -> str:
     "What went wrong, in one line out of the hundreds that Spark tells."
@@ -846,7 +876,9 @@ def run_export(spark, out: str, todo: Todo, manifest: dict, work: Work, progress
         damage = [(job.topic, job.partition, *each) for n, job in enumerate(todo.jobs) for each in told[n]['damage']]
         if damage: add_damage(out, manifest, moves, staging, damage)
         commit(out, manifest, moves)
-    except OSError as error: raise Failed(str(error)) from error
+    except OSError as error:
+        if not is_waiting(out, staging): raise Failed(str(error)) from error
+        raise Failed(f"the run is committed, but its files can't be moved ({error}): the next run does it") from error
     finally:
         if not is_waiting(out, staging): clear(work.staging)
     return summed(out, todo, told, manifest)
