@@ -76,7 +76,7 @@ def test_a_java_too_old_is_passed_over(no_java, monkeypatch, tmp_path):
     monkeypatch.setenv('PATH', str(good/'bin'))
     assert find_java() == str(good/'bin'/'java')
     monkeypatch.setenv('PATH', str(older/'bin'))
-    with pytest.raises(NoJava, match=r'there is only Java 11 \(.*\) and only Java 1 '): find_java()
+    with pytest.raises(NoJava, match=r'there is only Java 11 \(.*\) and only Java 8 '): find_java()
 
 
 @pytest.mark.parametrize('home', [None, '/nowhere'])

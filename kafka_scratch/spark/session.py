@@ -6,7 +6,7 @@
 __all__ = ['Java', 'SCRIPT', 'LOGGING', 'NEEDED', 'COMFORT', 'DONE', 'read_settings', 'ask_java', 'java_commands', 'NoJava',
            'find_java', 'write_home', 'java_home', 'import_path', 'is_local', 'session_settings', 'start_environment',
            'lent', 'start_session', 'MissingSetting', 'workers_python', 'check_session', 'as_active', 'register',
-           'running_session', 'check_wishes', 'chosen_master', 'connect', 'get_session']
+           'running_session', 'check_wishes', 'chosen_master', 'connect', 'is_distant', 'get_session']
 
 # %% ../../nbs/54_session.ipynb #7bef4869
 import contextlib, hashlib, importlib.util, os, re, shlex, shutil, site, subprocess, sys, sysconfig, tempfile
@@ -17,10 +17,10 @@ from pathlib import Path
 Java = namedtuple('Java', 'command version')
 
 def read_settings(said: str) -> Java | None:
-    "Which Java said this: `java.home = /opt/java` and `java.specification.version = 17` is `Java('/opt/java/bin/java', 17)`."
+    "Which Java said this: its command, and its version as a number."
     found = dict(re.findall(r'^\s+(java\.home|java\.specification\.version) = (.+?)\s*$', said, re.M))
     if len(found) < 2: return None
-    version = int(found['java.specification.version'].split('.')[0])
+    version = int(found['java.specification.version'].removeprefix('1.').split('.')[0])   # Java 8 calls itself 1.8
     return Java(os.path.join(found['java.home'], 'bin', 'java'), version)
 
 # %% ../../nbs/54_session.ipynb #9462fdf4
@@ -93,7 +93,7 @@ def java_home(java: str) -> Path:
     caches = Path(os.environ.get('XDG_CACHE_HOME') or Path.home()/'.cache')
     name = 'java-' + hashlib.sha256(java.encode()).hexdigest()[:12]
     try: return write_home(caches/'kafka_scratch'/name, java)
-    except OSError: return write_home(Path(tempfile.mkdtemp(prefix='kafka_scratch-')), java)   # caches can't be written
+    except OSError: return write_home(Path(tempfile.mkdtemp(prefix='kafka_scratch-')), java)   # no cache
 
 # %% ../../nbs/54_session.ipynb #b0828d59
 def import_path() -> str | None:
@@ -240,6 +240,10 @@ def connect(remote: str, app_name: str, conf: dict[str, str]):
     return builder.getOrCreate()
 
 # %% ../../nbs/54_session.ipynb #61616425
+def is_distant(master: str | None) -> bool:
+    "Is this a Spark Connect server? Then `spark.master` is its own business."
+    return master is not None and (master.startswith('sc://') or master == os.environ.get('SPARK_REMOTE'))
+
 def get_session(
     master: str | None = None,        # where to run: `local[2]`, `spark://host:7077`, `sc://host`
     app_name: str = 'kafka_scratch',  # the name of a new session
@@ -249,9 +253,9 @@ def get_session(
     if importlib.util.find_spec('pyspark') is None:
         raise MissingSetting("PySpark is not installed: `pip install 'kafka_scratch[spark]'` adds it.")
     conf = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in conf.items()}
-    if spark := running_session(): check_wishes(spark, conf | ({'spark.master': master} if master else {}))
+    if spark := running_session():
+        check_wishes(spark, conf | ({'spark.master': master} if master and not is_distant(master) else {}))
     else:
         master = master or conf.get('spark.master') or chosen_master()
-        distant = master.startswith('sc://') or master == os.environ.get('SPARK_REMOTE')
-        spark = (connect if distant else start_session)(master, app_name, conf)
+        spark = (connect if is_distant(master) else start_session)(master, app_name, conf)
     return register(spark)
