@@ -54,6 +54,11 @@ class Neighbours:
         return (f'While this ran, other processes took {others / all_cores:.0%} of the machine, and the host withheld '
                 f'{stolen / all_cores:.0%}.')
 
+    def withheld(self) -> str:
+        "The same where children go on running, so that nobody can say who is another."
+        stolen, all_cores = _machine_seconds()[1] - self.before[1], (time.monotonic() - self.began) * os.cpu_count()
+        return f'While this ran, the host withheld {stolen / all_cores:.0%} of the machine.'
+
 
 def _machine_seconds() -> tuple[float, float]:
     "Processor time of everything on this machine: (used, stolen by the host)."

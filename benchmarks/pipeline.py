@@ -2,7 +2,8 @@
 
     python -m benchmarks.pipeline                # half an hour; needs Java, Kafka's jars and those of Spark's connector
     python -m benchmarks.pipeline --quick        # three minutes, small data: does everything work?
-    python -m benchmarks.pipeline --only decode  # one of: decode, spark, image, growth
+    python -m benchmarks.pipeline --only decode  # one of: decode, spark, image, growth; the others stay as the last run left them
+    python -m benchmarks.pipeline --redraw       # only the table and the plot, from the raw figures
 
 A real Kafka stores the records, its own producer writes them. Then everybody reads the same files (the connector: from that
 Kafka), one after the other, in rounds.
@@ -22,7 +23,7 @@ if __package__ in (None, ''):  # started as a file: make the repository's root i
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 from benchmarks import machine, metadata_log, pipeline_report, processes, real_kafka, spark_connector
 from benchmarks.metadata_log import Shape
-from benchmarks.pipeline_report import (AGGREGATE, CONNECTOR, DECODE, DUMP, EXPORT, IMAGE, IN_SPARK, LIMIT, OURS, OURS_2, ROWS, TAUGHT)
+from benchmarks.pipeline_report import (AGAIN, AGGREGATE, CONNECTOR, DECODE, DUMP, EXPORT, IMAGE, IN_SPARK, LIMIT, OURS, OURS_2, ROWS, TAUGHT)
 from benchmarks.processes import note
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,16 +63,17 @@ def grow(source: Path, target: Path, records: int) -> int:
     from kafka_scratch.spark.columns import scan
     content = bytearray(source.read_bytes())
     headers, _ = scan(bytes(content))
-    count, at = int(headers.record_count.sum()), np.asarray(headers.position)
+    counts, at = np.cumsum(headers.record_count), headers.position
     first, step = int(headers.base_offset[0]), int(headers.last_offset[-1]) + 1 - int(headers.base_offset[0])
     target.mkdir(parents=True)
-    written = 0
-    for number in range(-(-records // count)):
-        base = number * step
+    written = base = 0
+    while written < records:
+        last = min(int(np.searchsorted(counts, records - written)), len(counts) - 1)   # the batch in which it is enough
         for position, offset in zip(at.tolist(), (headers.base_offset - first + base).tolist()):
             struct.pack_into('>q', content, position, offset)
-        (target / f'{base:020}.log').write_bytes(content)
-        written += count
+        (target / f'{base:020}.log').write_bytes(memoryview(content)[:int(at[last] + headers.size[last])])
+        written += int(counts[last])
+        base += step
     return written
 
 
@@ -146,7 +148,7 @@ def decode(run: Run, scratch: Path, logs: dict[str, Path], records: int) -> None
         (small / '0.log').write_bytes(whole_batches(small_part))
         readers = {DUMP: lambda paths=paths: dump(paths, '--deep-iteration', '--print-data-log'),
                    OURS: lambda d=directory, w=small: child('arrow', d, '--warm', w),
-                   OURS_2: lambda d=directory, w=small: child('arrow', d, '--warm', w, '--threads', 2),
+                   OURS_2: lambda d=directory, w=small: child('arrow', d, '--warm', w, '--processes', 2),
                    LIMIT: lambda d=directory, w=small: child('limit', d, '--warm', w)}
         if codec == 'none':
             readers[TAUGHT] = lambda d=directory: scaled(child('taught', d, '--records', 100_000), records)
@@ -204,14 +206,17 @@ def in_spark(run: Run, scratch: Path, kafka, logs: dict[str, Path], topics: dict
         finally:
             shutil.rmtree(target.parent, ignore_errors=True)
 
+    warm = False
     for codec, directory in logs.items():
         topic, size = topics[codec], sum(path.stat().st_size for path in directory.glob('*/*.log'))
         narrow = 'topic string, partition int, timestamp timestamp, value_size int'
         theirs = {CONNECTOR: lambda t=topic: timed(lambda: sums(connector(spark, kafka, t), F.length('value')))}
-        for reader in (*theirs.values(), lambda d=directory: timed(lambda: sums(source(spark, d, narrow), 'value_size'))):
-            reader()  # untimed: the JVM and the workers warm up
-        run.measure(AGGREGATE, codec, {**theirs, OURS: lambda d=directory: timed(lambda: sums(source(spark, d, narrow), 'value_size'))}, records, size)
-        run.measure(ROWS, codec, {**theirs, OURS: lambda d=directory: timed(lambda: sums(source(spark, d), F.length('value')))}, records, size)
+        ours = {OURS: lambda d=directory: timed(lambda: sums(source(spark, d, narrow), 'value_size'))}
+        for reader in (*theirs.values(), *ours.values()) * (1 if warm else 3):
+            reader()  # untimed: the JVM compiles what runs often, and the first queries of all take twice as long
+        warm = True
+        run.measure(AGGREGATE, codec, theirs | ours, records, size)
+        run.measure(ROWS, codec, theirs | {OURS: lambda d=directory: timed(lambda: sums(source(spark, d), F.length('value')))}, records, size)
         run.measure(EXPORT, codec, {
             CONNECTOR: lambda t=topic: exported(lambda out: connector(spark, kafka, t).write.partitionBy('topic').parquet(str(out))),
             OURS: lambda d=directory: exported(lambda out: export_tables(spark, str(d), str(out), tables=['records']))},
@@ -224,10 +229,13 @@ def image(run: Run, scratch: Path, shape: Shape, spark) -> None:
     written = metadata_log.write_log(log_dir, shape)
     metadata_log.write_log(small, Shape(topics=2, partitions_per_topic=2, changes=10))
     readers = {DUMP: lambda: dump([written.path], '--cluster-metadata-decoder'),
-               OURS: lambda: folded(child('image', log_dir, '--warm', small), written)}
+               OURS: lambda: folded(child('image', log_dir, '--warm', small), written),
+               AGAIN: lambda: folded(child('image', log_dir, '--warm', log_dir), written),
+               LIMIT: lambda: child('limit', log_dir, '--warm', small)}
     if spark:
         def query():
-            rows = spark.read.format('kafka-log').option('table', 'partitions').load(str(log_dir))
+            columns = 'leader_epoch int, partition_epoch int, isr array<int>'
+            rows = spark.read.format('kafka-log').option('table', 'partitions').schema(columns).load(str(log_dir))
             return [tuple(row) for row in rows.selectExpr('count(*)', 'sum(leader_epoch)', 'sum(partition_epoch)', 'sum(size(isr))').collect()]
         query()
         readers[IN_SPARK] = lambda: timed(query)
@@ -252,7 +260,7 @@ def growth(run: Run, scratch: Path, source_log: Path, sizes: list[int], spark) -
         counts = [grow(source_log, log_dir / f'grown-{number}', records // PARTITIONS) for number in range(PARTITIONS)]
         count, size = sum(counts), sum(path.stat().st_size for path in log_dir.glob('*/*.log'))
         small, out = scratch / 'warm-none', scratch / 'grown-out'
-        readers = {OURS_2: lambda: child('arrow', log_dir, '--warm', small, '--threads', 2)}
+        readers = {OURS_2: lambda: child('arrow', log_dir, '--warm', small, '--processes', 2)}
         if spark:
             def aggregate():
                 return totals(source(spark, log_dir, narrow).groupBy('partition').agg(F.count('*'), F.sum('value_size')))
@@ -285,7 +293,7 @@ def measure(scratch: Path, options: argparse.Namespace) -> dict:
             growth(run, scratch, first, options.growth, spark)
     if wanted('image'):
         image(run, scratch, options.shape, spark)
-    return {'machine': f'{machine.describe()} {neighbours.describe()}', 'rounds': options.rounds, 'cells': run.cells,
+    return {'machine': f'{machine.describe()} {neighbours.withheld()}', 'rounds': options.rounds, 'cells': run.cells,
             'versions': {package: machine.version(package) for package in ('pyspark', 'pyarrow', 'numba', 'numpy', 'cramjam', 'crc32c')}}
 
 
@@ -298,20 +306,33 @@ def main() -> None:
     parser.add_argument('--codecs', type=lambda text: text.split(','), default=list(CODECS))
     parser.add_argument('--growth', type=lambda text: [int(part) for part in text.split(',')], default=[1_000_000, 10_000_000, 100_000_000])
     parser.add_argument('--scratch', type=Path, help='where the data goes for the time (default: a temporary directory)')
-    parser.add_argument('--results', type=Path, default=RESULTS, help='where table and plot go')
+    parser.add_argument('--results', type=Path, default=RESULTS, help='where table, plot and raw figures go')
+    parser.add_argument('--redraw', action='store_true', help='only write table and plot again, from the raw figures')
     options = parser.parse_args()
     options.shape = Shape()
     if options.quick:
         options.records, options.rounds, options.growth = 200_000, 1, [100_000, 400_000]
         options.shape = Shape(topics=100, changes=2_000)
-    for reason in filter(None, (real_kafka.absent(), spark_connector.absent())):
-        raise SystemExit(reason)
-    processes.end_cleanly_on_sigterm()
-    with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
-        found = measure(Path(scratch), options)
-    options.results.mkdir(parents=True, exist_ok=True)
-    (options.results / 'pipeline.json').write_text(json.dumps(found, indent=1) + '\n')
-    print(pipeline_report.write(found, options.results))
+    raw = options.results / 'pipeline.json'
+    if not options.redraw:
+        for reason in filter(None, (real_kafka.absent(), spark_connector.absent())):
+            raise SystemExit(reason)
+        processes.end_cleanly_on_sigterm()
+        with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
+            found = measure(Path(scratch), options)
+        if options.only and raw.exists():
+            found['cells'] = merged(json.loads(raw.read_text())['cells'], found['cells'])
+        options.results.mkdir(parents=True, exist_ok=True)
+        raw.write_text(json.dumps(found, indent=1) + '\n')
+    print(pipeline_report.write(json.loads(raw.read_text()), options.results))
+
+
+def merged(old: list[dict], new: list[dict]) -> list[dict]:
+    "The figures of an earlier run, with those in their place that were measured anew."
+    key = lambda cell: (cell['what'], '' if cell['what'] == 'growth' else cell['data'])
+    places = {place: number for number, place in enumerate(dict.fromkeys(map(key, old)))}
+    asked = set(map(key, new))
+    return sorted([cell for cell in old if key(cell) not in asked] + new, key=lambda cell: places.get(key(cell), len(places)))
 
 
 if __name__ == '__main__':
