@@ -24,7 +24,7 @@ from .columns import RECORD_COLUMNS, Damage, as_array, record_batches, scan
 from .tables import (
     FOREVER, Aborted, BadOption, Options, Range, Shape, Split, a_size, check_offsets, is_wanted, marker_type,
     of_source, offset_for, read_options, table_schema, wanted_batches, wanted_rows)
-from .source import as_filter, chosen_columns, fitted, plainly, takes_filters
+from .source import Filtering, chosen_columns, fitted, plainly, takes_filters
 from .stream import BookmarkedReader, DataLoss, Following, Held, find_loss, own_options
 
 # %% ../../nbs/58_broker_source.ipynb #64c14b80
@@ -287,12 +287,7 @@ class BrokerReader(DataSourceReader):
         with plainly(), self.asking.client() as client: return plan_ranges(client, self.asking, self.filters)
     def read(self, partition: Ranges): yield from read_task(partition, self.asking, self.columns, self.schema)
 
-class FilteringBrokerReader(BrokerReader):
-    "One that Spark tells what a query filters."
-    def pushFilters(self, filters):
-        "Notes what planning can use; Spark checks every row once more."
-        self.filters = [found for found in map(as_filter, filters) if found]
-        return filters
+class FilteringBrokerReader(Filtering, BrokerReader): "One that Spark tells what a query filters."
 
 # %% ../../nbs/58_broker_source.ipynb #e33cb7c3
 class BrokerStreamReader(BookmarkedReader):
@@ -333,12 +328,6 @@ class BrokerStreamReader(BookmarkedReader):
         with plainly():
             wanted_places(self.client(), self.options)   # a topic that isn't there yet is most likely a slip
             return super().initialOffset()
-    def latestOffset(self, start: dict, limit) -> dict:
-        with plainly(): return super().latestOffset(start, limit)
-    def partitions(self, start: dict, end: dict) -> list[Ranges]:
-        with plainly(): return super().partitions(start, end)
-    def prepareForTriggerAvailableNow(self):
-        with plainly(): super().prepareForTriggerAvailableNow()
     def read(self, partition: Ranges): yield from read_task(partition, self.asking, self.columns, self.schema)
     def stop(self):
         if self.asked: self.asked.close()

@@ -27,11 +27,11 @@ from ..records import CRC_ENDS, CRC_STARTS, HEADER, HEADER_SIZE, LENGTH_ENDS
 from ..records import TornBatch, batch_end, read_record
 
 # %% ../../nbs/51_columns.ipynb #b08ba8db
-def compiled(function):
+def compiled(function, **options):
     "Compiles a function when it is first called; what came from a file is kept on disk, where there is a place."
     from_file = os.path.isfile(function.__code__.co_filename)
-    try: return numba.njit(nogil=True, cache=from_file)(function)
-    except RuntimeError: return numba.njit(nogil=True)(function)   # no place
+    try: return numba.njit(nogil=True, cache=from_file, **options)(function)
+    except RuntimeError: return numba.njit(nogil=True, **options)(function)   # no place
 
 # %% ../../nbs/51_columns.ipynb #b2875027
 def inlined(function):

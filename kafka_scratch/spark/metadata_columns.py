@@ -34,7 +34,7 @@ __all__ = ['ARROW_TYPES', 'OF_EVERY_RECORD', 'MEANINGS', 'FIELD_COLUMNS', 'METAD
 import json, os, re
 from collections import defaultdict, namedtuple
 from concurrent.futures import ThreadPoolExecutor
-import numba, numpy as np, pyarrow as pa, pyarrow.compute as pc
+import numpy as np, pyarrow as pa, pyarrow.compute as pc
 from crc32c import crc32c
 from ..primitives import *
 from ..schema import Codec, Field, Message, camel_case, default_of, kafka_json, wire_type
@@ -46,7 +46,7 @@ from ..metadata_records import *
 from ..image import EFFECTS, NO_CHANGE, RESOURCES, TOPIC_RESOURCE, Image, apply_record, remove_configs
 from ..image_json import RECOVERY_STATES, broker_json, name_of
 from ..metadata_log import checkpoints, find_metadata, load_image
-from .columns import (TIMESTAMP, Damage, Headers, as_array, byte, inlined, record_batches, scan,
+from .columns import (TIMESTAMP, Damage, Headers, as_array, byte, compiled, inlined, record_batches, scan,
                                          span, varint)
 
 # %% ../../nbs/52_metadata_columns.ipynb #f9c09cd2
@@ -114,9 +114,7 @@ def programs_for(columns) -> Programs:
 # %% ../../nbs/52_metadata_columns.ipynb #7db015e3
 def lean(function):
     "Compiles a function that makes no arrays: nobody counts who refers to those it is given."
-    from_file = os.path.isfile(function.__code__.co_filename)
-    try: return numba.njit(nogil=True, _nrt=False, cache=from_file)(function)
-    except RuntimeError: return numba.njit(nogil=True, _nrt=False)(function)   # no place to keep it
+    return compiled(function, _nrt=False)
 
 @inlined
 def unsigned(buf, pos, end):
