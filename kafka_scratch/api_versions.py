@@ -57,7 +57,7 @@ PRODUCE = 0
 
 def advertised(apis: dict[int, Api]) -> list[ApiVersion]:
     "The table of APIs, from their declarations."
-    versions = {key: apis[key].request.VERSIONS for key in sorted(apis)}
+    versions = {key: apis[key].versions for key in sorted(apis)}
     return [ApiVersion(api_key=key, min_version=0 if key == PRODUCE else range_[0],   # Kafka fibs here: see below
                        max_version=range_[-1]) for key, range_ in versions.items()]
 

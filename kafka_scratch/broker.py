@@ -13,7 +13,7 @@ import asyncio, os, signal, socket, sys, time
 from collections import namedtuple
 from . import __version__
 from .primitives import DecodeError, EncodeError
-from .frames import API_VERSIONS, Asked, FrameReader, Later, Refused, RequestHeader
+from .frames import API_VERSIONS, Asked, Caller, FrameReader, Later, Refused, RequestHeader
 from .frames import find_api, frame_size, read_request, write_response
 from .api_versions import api_versions, unsupported_version
 from .checksums import ACCELERATED
@@ -25,8 +25,9 @@ from .metadata import metadata
 from .list_offsets import list_offsets
 from .fetch import Sessions, fetch
 from .produce import produce
-from .log_dirs import Logs, begin_logs, end_logs, flush_late, remove_old, save_checkpoints
-from .config import Config, ConfigError, load_config, prepare_log_dirs, read_meta
+from .log_dirs import Logs, begin_logs, end_logs, flush_late, lock_directory, remove_deleted
+from .log_dirs import remove_old, save_checkpoints
+from .config import PROTOCOLS, Config, ConfigError, load_config, prepare_log_dirs, read_meta
 
 # %% ../nbs/29_broker.ipynb #f0304e9c
 APIS = {api.key: api for api in (produce, fetch, list_offsets, metadata, api_versions, describe_topic_partitions)}
@@ -35,18 +36,28 @@ class Broker:
     """Answers requests: bytes in, bytes out.
 
     The functions that answer may use what it knows: `image`, `logs`, `sessions`, `apis`, `node_id`, `cluster_id`,
-    `listener_name`, `max_partitions`, `fetch_limit()` and `now()`.
+    `listener_name`, `max_partitions`, `fetch_limit()`, `now()`; `caller`, and `allows(operation, resource, name)`.
     """
+    authorizer = None   # a function (caller, operation, resource, name) → bool; without one, everything is allowed
     def __init__(self, image: Image | None = None, logs: Logs | None = None, listener_name: str = 'PLAINTEXT',
                  max_partitions: int = 2000, node_id: int = 1, cluster_id: str | None = None, sessions: Sessions | None = None,
-                 fetch_limit=lambda: 1 << 24):
-        self.image, self.apis, self.node_id, self.cluster_id = image or Image(), APIS, node_id, cluster_id
+                 fetch_limit=lambda: 1 << 24, apis: dict | None = None):
+        self.image, self.apis, self.node_id, self.cluster_id = image or Image(), apis or APIS, node_id, cluster_id
         self.listener_name, self.max_partitions, self.fetch_limit = listener_name, max_partitions, fetch_limit
         self.answers, self.sessions, self.logs = Answers(), sessions or Sessions(), logs or Logs([], node_id)
-        self.shortcuts = Shortcuts()
+        self.shortcuts, self.caller = Shortcuts(), Caller(listener=listener_name)
         self.now = self.logs.now
 
-    def answer(self, frame: bytes # a request without its length
+    def allows(self, operation: int, resource: int, name: str) -> bool:
+        "May the caller do this?"
+        return self.authorizer is None or self.authorizer(self.caller, operation, resource, name)
+
+    def allows_some(self, operation: int, resource: int) -> bool:
+        "May the caller do this to anything of that kind?"
+        return self.authorizer is None or self.authorizer.of_some(self.caller, operation, resource)
+
+    def answer(self, frame: bytes,        # a request without its length
+               caller: Caller = Caller()  # who sent it
               ) -> 'bytes | Promise':
         """The response, with its length; nothing, where none is wanted; or a promise, if it takes a while.
 
@@ -59,9 +70,11 @@ class Broker:
             header, _ = RequestHeader.codec(api.request_header_version(version)).read(frame, 0)
             return write_response(api, 0, header.correlation_id, unsupported_version(self.apis))
         header, request = read_request(frame, api, version)
+        self.caller, age = caller._replace(client_id=header.client_id), self.answers.age
         answer = api.answer(request, version, self)
         if isinstance(answer, Later): return Promise(api, version, header.correlation_id, answer)
         response = write_response(api, version, header.correlation_id, answer) if answer else b''
+        if self.authorizer is not None or age != self.answers.age: return response   # not for others; not true any more
         if api.cacheable: self.answers.remember(frame, response)
         if api.repeat and response: self.shortcuts.learn(api, version, frame, request, response, self)
         return response
@@ -88,7 +101,7 @@ class Answers:
     "Answers by the bytes of their requests. Bounded: when it is full, it starts again."
     most_entries, most_bytes, largest = 10_000, 32 << 20, 1 << 20
     def __init__(self):
-        self.known, self.size = {}, 0   # after the correlation id → (before it, start of the answer, rest of the answer)
+        self.known, self.size, self.age = {}, 0, 0   # after the correlation id → (before it, start of the answer, rest of it)
 
     def remember(self, frame: bytes, response: bytes # a request without its length; its answer with it
                 ):
@@ -100,7 +113,7 @@ class Answers:
 
     def forget(self):
         self.known.clear()   # the dictionary stays the same: connections hold on to it
-        self.size = 0
+        self.size, self.age = 0, self.age + 1
 
 # %% ../nbs/29_broker.ipynb #6e1dc712
 class Shortcuts:
@@ -134,15 +147,21 @@ ROOM, LEAST = 1 << 24, 1 << 16       # bytes for records that are on their way t
 
 class Connection(asyncio.Protocol):
     "One client: frames in, answers out, in order."
-    def __init__(self, server: 'Server', broker: Broker):
-        self.server, self.broker, self.known = server, broker, broker.answers.known
+    def __init__(self, server: 'Server', listener):
+        self.server, self.listener, self.broker, self.caller = server, listener, server.brokers[listener.name], None
         self.reader = FrameReader(server.config.max_frame)
+        self.guard = server.guard_for(self)
+        self.known = {} if self.guard else self.broker.answers.known   # what was said to others isn't for everybody
         self.transport, self.choked, self.busy, self.active, self.unsent = None, False, False, True, 0
         self.promise, self.alarm = None, None   # what we owe before we go on, and when it is due
 
     def connection_made(self, transport):
         self.transport = transport
         self.server.connections.add(self)
+        try: self.caller = self.server.caller_for(self.listener, transport)
+        except (ValueError, Refused) as error:   # nobody that we could give a name to: not a byte of theirs is looked at
+            self.server.note(f'closed a connection: {error}')
+            return transport.abort()
         # answers don't wait for company
         transport.get_extra_info('socket').setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -155,6 +174,8 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self): return False   # the client won't send more: send what there is, and close
 
+    def answer(self, frame: bytes) -> 'bytes | Promise': return self.broker.answer(frame, self.caller)
+
     def data_received(self, data: bytes):
         self.active = True
         if self.choked or self.busy or self.promise: self.put_aside(data)
@@ -164,13 +185,14 @@ class Connection(asyncio.Protocol):
 
     def serve(self, data: bytes):
         "Answers the whole frames at the front; the rest waits."
-        at, end, known, most, out, collected = 0, len(data), self.known, self.reader.max_size, [], 0
+        at, end, known, out, collected = 0, len(data), self.known, [], 0
+        answer_to = self.guard.answer if self.guard else self.answer
         begun = time.monotonic()
         send_by = begun + PROMPT
         try:
             while end - at >= 4:
                 size = int.from_bytes(data[at:at + 4], 'big')
-                if not 0 < size <= most: frame_size(data, at, most)   # says what is wrong
+                if not 0 < size <= self.reader.max_size: frame_size(data, at, self.reader.max_size)   # says what is wrong
                 after = at + 4 + size
                 if after > end: break
                 hit = known.get(data[at + 12:after]) if size < KNOWN_SIZE else None
@@ -186,7 +208,7 @@ class Connection(asyncio.Protocol):
                         self.send(out)
                         out, collected, send_by = [], 0, now + PROMPT
                         if self.choked or self.transport.is_closing(): break
-                    answer = self.broker.answer(data[at + 4:after])
+                    answer = answer_to(data[at + 4:after])
                     if isinstance(answer, Promise):
                         at = after
                         self.wait_for(answer)
@@ -242,7 +264,7 @@ class Connection(asyncio.Protocol):
 
     def hang_up(self, out: list[bytes], error: Exception):
         "Says what there is to say, and closes. Anything but these errors is a mistake of ours, and should be seen."
-        self.send(out)
+        self.send([*out, getattr(error, 'last_words', b'')])
         mistake = '' if isinstance(error, (DecodeError, EncodeError, Refused)) else f' because of a mistake of ours, {type(error).__name__}'
         self.server.note(f'closed a connection{mistake}: {error}')
         self.transport.close()
@@ -261,15 +283,30 @@ class Connection(asyncio.Protocol):
 
 # %% ../nbs/29_broker.ipynb #264e2d33
 class Server:
-    "A broker on its sockets: `await server.start()`, `await server.stop()`."
+    "A broker on its sockets: `await server.start()`, `await server.stop()`. What comes later in this book adds to it."
+    apis, broker = APIS, Broker
+    def prepare(self): "Whatever is to be done between reading the logs and serving the first client."
+    def finish(self): "Whatever is to be done between serving the last client and leaving the logs."
+    def guard_for(self, connection): "Somebody who answers in our place until a client has shown who it is: has `answer(frame)`."
+    def tls_for(self, listener):
+        "How what is said on a listener is encrypted: arguments for `create_server`."
+        if listener.protocol != 'PLAINTEXT': raise ConfigError(f'{listener.name} asks for {listener.protocol}, but only PLAINTEXT is served')
+        return {}
+    def caller_for(self, listener, transport) -> Caller:
+        "Who is it, as far as the connection itself tells?"
+        peer = transport.get_extra_info('peername')
+        return Caller(host=peer[0] if peer else 'unknown', listener=listener.name)
+
     def __init__(self, config: Config):
         self.config, self.node_id, self.note = config, prepare_log_dirs(config), Notes()
         self.logs, sessions = Logs(config.log_dirs, self.node_id, config.logs, self.note), Sessions()
+        known = (read_meta(path).get('cluster.id') for path in [config.metadata_dir, *config.log_dirs])
         shared = dict(logs=self.logs, max_partitions=config.max_partitions, node_id=self.node_id, sessions=sessions,
-                      cluster_id=read_meta(config.metadata_dir).get('cluster.id'), fetch_limit=self.fetch_limit)
-        self.brokers = {listener.name: Broker(listener_name=listener.name, **shared) for listener in config.listeners}
+                      cluster_id=next(filter(None, known), None), fetch_limit=self.fetch_limit)
+        self.brokers = {listener.name: self.broker(listener_name=listener.name, apis=self.apis, **shared) for listener in config.listeners}
         self.log = MetadataLog(os.path.join(config.metadata_dir, METADATA))
-        self.connections, self.choked, self.sockets, self.chores, self.registered_in = set(), set(), [], [], None
+        self.connections, self.choked, self.sockets, self.chores = set(), set(), [], []
+        self.registered_in, self.metadata_lock = None, None
 
     def fetch_limit(self) -> int:
         "How large an answer may be. What clients haven't read yet counts, so that all of them together can't fill our memory."
@@ -297,7 +334,8 @@ class Server:
         "How this broker introduces itself to the cluster."
         ours = [listener._replace(port=port) for listener, port in zip(self.config.listeners, self.ports)]
         listeners = self.config.advertised_listeners or ours
-        endpoints = [BrokerEndpoint(name=l.name, host=l.host or socket.gethostname(), port=l.port) for l in listeners]
+        endpoints = [BrokerEndpoint(name=l.name, host=l.host or socket.gethostname(), port=l.port,
+                                    security_protocol=PROTOCOLS.index(l.protocol)) for l in listeners]
         known = self.log.image.brokers.get(self.node_id)   # the epoch is the controller's to give: we keep the last one
         epoch = known.broker_epoch if known else -1
         return RegisterBrokerRecord(broker_id=self.node_id, broker_epoch=epoch, end_points=endpoints, rack=None, fenced=False)
@@ -306,9 +344,12 @@ class Server:
         "Takes the ports, reads the metadata, and only then begins to listen."
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: self.note(str(context.get('exception') or context['message'])))
         for listener in self.config.listeners: self.sockets.append(await take_port(self, listener))
+        apart = os.path.abspath(self.config.metadata_dir) not in map(os.path.abspath, self.config.log_dirs)
+        self.metadata_lock = lock_directory(self.config.metadata_dir) if apart else None
         self.load()
         if self.log.reader and self.log.reader.torn: self.note(f'the metadata log ends in half a batch, the rest is awaited: {self.log.reader.torn}')
         begin_logs(self.logs)
+        self.prepare()
         for server in self.sockets: await server.start_serving()
         self.chores = [asyncio.ensure_future(chore(self)) for chore in (follow_metadata, close_idle, keep_logs)]
         return self
@@ -322,7 +363,9 @@ class Server:
         deadline = clock() + patience
         while self.connections and clock() < deadline: await asyncio.sleep(0.01)
         for connection in list(self.connections): connection.transport.abort()   # it never read its answers
+        self.finish()
         end_logs(self.logs)
+        if self.metadata_lock: self.metadata_lock.close()
 
     @property
     def ports(self) -> list[int]: return [server.sockets[0].getsockname()[1] for server in self.sockets]
@@ -331,9 +374,9 @@ class Server:
 async def take_port(server: Server, listener):
     "A socket for a listener. `localhost` is this machine in both of its address families, if it has both."
     hosts = local_addresses(listener.port) if listener.host == 'localhost' else listener.host or None
-    connect = lambda: Connection(server, server.brokers[listener.name])
-    loop = asyncio.get_running_loop()
-    try: return await loop.create_server(connect, hosts, listener.port, backlog=1024, start_serving=False)
+    connect = lambda: Connection(server, listener)
+    loop, tls = asyncio.get_running_loop(), server.tls_for(listener)
+    try: return await loop.create_server(connect, hosts, listener.port, backlog=1024, start_serving=False, **tls)
     except (OSError, UnicodeError) as error:
         where = f'{listener.name}://{listener.host}:{listener.port}'
         raise ConfigError(f"can't listen on {where}: {getattr(error, 'strerror', None) or error}") from None
@@ -380,6 +423,7 @@ async def keep_logs(server: Server, pause: float = 1.0):
         await asyncio.sleep(pause)
         try:
             flush_late(server.logs)
+            remove_deleted(server.logs)
             if clock() > retention:
                 remove_old(server.logs)
                 retention = clock() + server.config.retention_check_ms / 1000
@@ -390,8 +434,8 @@ async def keep_logs(server: Server, pause: float = 1.0):
 
 # %% ../nbs/29_broker.ipynb #d057a79b
 def say(text: str, stream):
-    "A line for whoever watches. If nobody does, that is no reason to fail."
-    try: print(text, file=stream, flush=True)
+    "A line for whoever watches. If nobody does, that is no reason to fail. What clients made up can't move the cursor."
+    try: print(''.join(char if char.isprintable() or char == '\n' else repr(char)[1:-1] for char in text), file=stream, flush=True)
     except (OSError, ValueError): pass
 
 class Notes:
@@ -406,7 +450,7 @@ class Notes:
             self.left, self.unsaid, self.silent_until = self.left - 1, 0, now + self.pause
 
 # %% ../nbs/29_broker.ipynb #5eaef097
-USAGE = """usage: kafka_scratch.broker [server.properties]
+USAGE = """usage: your_program.sh [server.properties]
 
 Starts a Kafka broker. Without a file it listens on localhost:9092 and reads /tmp/kraft-combined-logs.
 KAFKA_SCRATCH_LOOP=asyncio in the environment keeps it from using uvloop."""
@@ -426,12 +470,12 @@ def ready_line(server: Server, loop) -> str:
             f'{image.partition_count()} partitions in {server.config.metadata_dir} ({event_loop}, CRC-32C by {ACCELERATED})')
 
 # %% ../nbs/29_broker.ipynb #7e12bba9
-async def run(config: Config):
+async def run(config: Config, kind=Server):
     "Serves until a signal comes."
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT): loop.add_signal_handler(number, stopped.set)
     allow_many_connections()
-    server = await Server(config).start()
+    server = await kind(config).start()
     say(ready_line(server, loop), sys.stdout)
     await stopped.wait()
     await server.stop()
@@ -452,7 +496,7 @@ def open_missing_streams():
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2: pass
     os.close(fd)
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None, kind=Server) -> int:
     "The program: returns its exit code."
     open_missing_streams()
     arguments = sys.argv[1:] if arguments is None else arguments
@@ -460,7 +504,7 @@ def main(arguments: list[str] | None = None) -> int:
     if len(arguments) > 1 or arguments and arguments[0].startswith('-'): say(USAGE, sys.stderr); return 2
     try:
         config = load_config(arguments[0] if arguments else None)
-        with asyncio.Runner(loop_factory=new_event_loop) as runner: runner.run(run(config))
+        with asyncio.Runner(loop_factory=new_event_loop) as runner: runner.run(run(config, kind))
     except (ConfigError, DecodeError, OSError) as error: say(f'kafka_scratch: {error}', sys.stderr); return 1
     except KeyboardInterrupt: pass
     return 0

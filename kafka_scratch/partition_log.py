@@ -39,9 +39,11 @@ def stamp_batch(batch: bytearray, attributes: int, max_timestamp: int):
 # %% ../nbs/16_partition_log.ipynb #1c916e19
 LogConfig = namedtuple('LogConfig', """segment_bytes segment_ms retention_ms retention_bytes cleanup_policy
     max_message_bytes message_timestamp_type message_timestamp_before_max_ms message_timestamp_after_max_ms
-    compression_type index_interval_bytes flush_messages flush_ms min_insync_replicas""",
+    compression_type index_interval_bytes flush_messages flush_ms min_insync_replicas
+    file_delete_delay_ms""",
     defaults=(1 << 30, 7 * 24 * 3600_000, 7 * 24 * 3600_000, -1, 'delete',
-              1_048_588, 'CreateTime', 2**63 - 1, 3600_000, 'producer', 4096, 2**63 - 1, 2**63 - 1, 1))
+              1_048_588, 'CreateTime', 2**63 - 1, 3600_000, 'producer', 4096, 2**63 - 1, 2**63 - 1, 1,
+              60_000))
 
 # %% ../nbs/16_partition_log.ipynb #6677e19f
 class PartitionLog:

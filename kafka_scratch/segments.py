@@ -339,7 +339,7 @@ def read_partition_metadata(directory: str) -> bytes | None:
         raise DecodeError(f'{path} should say a version 0 and a topic_id')
     return uuid_bytes(fields['topic_id'])
 
-def write_partition_metadata(directory: str, topic_id: bytes):
+def write_partition_metadata(directory: str, topic_id: bytes, sync: bool = True):
     "Says in a partition's directory to which topic it belongs."
     content = f'version: 0\ntopic_id: {uuid_text(topic_id)}'.encode()
-    replace_file(os.path.join(directory, 'partition.metadata'), content, sync=True)
+    replace_file(os.path.join(directory, 'partition.metadata'), content, sync)
