@@ -4,16 +4,17 @@
 
 # %% auto #0
 __all__ = ['TOPIC_SETTINGS', 'CLEAN', 'LOCK', 'RECOVERY', 'START', 'REPLICATION', 'Hosted', 'EXPIRATION', 'topic_config', 'InUse',
-           'lock_directory', 'LogDir', 'save_checkpoints', 'leave', 'sync_each', 'Flusher', 'Logs', 'set_aside',
-           'begin_logs', 'end_logs', 'remove_old', 'flush_late']
+           'lock_directory', 'sync_directory', 'LogDir', 'save_checkpoints', 'leave', 'sync_each', 'Flusher', 'attempt',
+           'owner_of', 'Logs', 'aside_name', 'set_aside', 'doom_topic', 'doom_log', 'remove_deleted', 'begin_logs',
+           'end_logs', 'remove_old', 'flush_late']
 
 # %% ../nbs/27_log_dirs.ipynb #177fee47
-import asyncio, os, re, time
+import asyncio, os, re, shutil, time
 from collections import namedtuple
 from .primitives import DecodeError
 from .frames import ErrorCode
 from .image import TOPIC_RESOURCE, Image, Topic
-from .segments import read_checkpoint, read_partition_metadata, replace_file, segments
+from .segments import file_name, read_checkpoint, read_partition_metadata, replace_file, segments
 from .segments import write_checkpoint, write_partition_metadata
 from .partition_log import LogConfig, PartitionLog, begin_flush, close_log, end_flush, open_log, retain
 from .partition_log import sync_files
@@ -27,9 +28,9 @@ def topic_config(settings: dict[str, str], defaults: LogConfig) -> LogConfig:
     changes = {}
     for name, field in TOPIC_SETTINGS.items():
         if name not in settings: continue
-        number = isinstance(getattr(defaults, field), int)
-        if not number: changes[field] = settings[name]
-        elif re.fullmatch(r'-?\d+', settings[name]): changes[field] = int(settings[name])
+        number, text = isinstance(getattr(defaults, field), int), settings[name].strip()
+        if not number: changes[field] = text
+        elif re.fullmatch(r'[+-]?\d{1,19}', text): changes[field] = int(text)
     return defaults._replace(**changes)
 
 # %% ../nbs/27_log_dirs.ipynb #330a4d94
@@ -53,6 +54,12 @@ def lock_directory(path: str):
     return file
 
 # %% ../nbs/27_log_dirs.ipynb #fdd00eaa
+def sync_directory(path: str):
+    "What was made, renamed or removed in a directory outlives the machine."
+    directory = os.open(path, os.O_RDONLY)
+    try: os.fsync(directory)
+    finally: os.close(directory)
+
 class LogDir:
     "One directory with the logs of partitions."
     def __init__(self, path: str, note):
@@ -61,9 +68,13 @@ class LogDir:
 
     def file(self, name: str) -> str: return os.path.join(self.path, name)
 
+    def take(self):
+        "From now on it is ours."
+        if not self.lock: self.lock = lock_directory(self.path)
+
     def begin(self):
         "Reads what the last one who worked here left behind. Whether we leave in order, too, nobody can tell before."
-        self.lock = lock_directory(self.path)
+        self.take()
         self.clean = os.path.exists(self.file(CLEAN))
         for name in (RECOVERY, START, REPLICATION):
             try:
@@ -72,7 +83,9 @@ class LogDir:
             except ValueError as error:
                 self.note(f"{self.file(name)} can't be read ({error}); what it said is found out anew")
                 self.offsets[name], self.clean = {}, False
-        if os.path.exists(self.file(CLEAN)): os.unlink(self.file(CLEAN))
+        if os.path.exists(self.file(CLEAN)):
+            os.unlink(self.file(CLEAN))
+            sync_directory(self.path)   # or it could be back after a power failure, and lie
 
     def partitions(self) -> list[str]:
         "The directories of partitions."
@@ -80,13 +93,25 @@ class LogDir:
         ours = [name for name in names if not name.startswith('__cluster_metadata-')]
         return sorted(name for name in ours if os.path.isdir(self.file(name)))
 
+    def make(self, name: str, topic_id: bytes):
+        "The directory of a new partition, with an empty segment, and a note whose it is."
+        self.forget(name)
+        os.mkdir(self.file(name))
+        open(os.path.join(self.file(name), file_name(0, 'log')), 'xb').close()
+        write_partition_metadata(self.file(name), topic_id, sync=False)   # a thousand of them would take their time
+
+    def forget(self, name: str):
+        "The log of a partition isn't open any more, and what the checkpoints say was about another one."
+        topic, _, number = name.rpartition('-')
+        self.logs.pop(name, None)
+        for known in self.offsets.values(): known.pop((topic, int(number)), None)
+
     def open(self, name: str, config: LogConfig, now: int) -> PartitionLog:
         "The log of a partition, opened if it isn't."
         if name not in self.logs:
             topic, _, number = name.rpartition('-')
             place = topic, int(number)
-            if not os.path.isdir(self.file(name)):   # the checkpoints speak of another one that had this name
-                for known in self.offsets.values(): known.pop(place, None)
+            if not os.path.isdir(self.file(name)): self.forget(name)
             self.logs[name] = open_log(self.file(name), config, now, self.clean, self.offsets[RECOVERY].get(place, 0),
                                        self.offsets[START].get(place, 0), self.note)
         return self.logs[name]
@@ -106,11 +131,12 @@ def save_checkpoints(directory: LogDir):
 
 # %% ../nbs/27_log_dirs.ipynb #847a8ac9
 def leave(directory: LogDir, broker_epoch: int = -1):
-    "Closes the logs and says so."
-    for log in directory.logs.values(): close_log(log)
+    "Closes the logs and says so; unless there is one of which nobody knows what the disk has."
+    certain = [log for log in directory.logs.values() if not log.failed]
+    for log in certain: close_log(log)
     save_checkpoints(directory)
     epoch = f'{{"version":0,"brokerEpoch":{broker_epoch}}}'
-    if not directory.spoilt: replace_file(directory.file(CLEAN), epoch.encode(), sync=True)
+    if len(certain) == len(directory.logs) and not directory.spoilt: replace_file(directory.file(CLEAN), epoch.encode(), sync=True)
     if directory.lock: directory.lock.close()
 
 # %% ../nbs/27_log_dirs.ipynb #9af0bb1f
@@ -119,7 +145,7 @@ def sync_each(flushes: list) -> dict:
     errors = {}
     for log, flush in flushes:
         try: sync_files(flush)
-        except OSError as error: errors[log] = error
+        except Exception as error: errors[log] = error   # whatever it is: somebody waits for an answer
     return errors
 
 # %% ../nbs/27_log_dirs.ipynb #2da57a43
@@ -139,30 +165,46 @@ class Flusher:
         flushes, errors = [], {}
         for log in round:
             try: flushes.append((log, begin_flush(log)))
-            except OSError as error: errors[log] = error   # no more files may be opened, perhaps
+            except Exception as error: errors[log] = error   # no more files may be opened, perhaps
         future = asyncio.get_running_loop().run_in_executor(None, sync_each, flushes)
         future.add_done_callback(lambda future: self.finish(round, flushes, errors | future.result()))
 
     def finish(self, round: dict, flushes: list, errors: dict):
         "The disk has it, or says why not. Who came meanwhile has the next round."
-        for log, flush in flushes:
-            if log not in errors: end_flush(log, flush)
-            else: log.failed = f'a sync failed ({errors[log]}), and nobody knows what the disk has: restart the broker to find out'
-        for log in round:
-            for done in round[log]: done(log, errors.get(log))
-        self.at_work = bool(self.wanted)
-        if self.wanted: self.begin()
+        try:
+            for log, flush in flushes:
+                if log not in errors: attempt(end_flush, log, flush)
+                else: log.failed = f'a sync failed ({errors[log]}), and nobody knows what the disk has: restart the broker to find out'
+            for log in round:
+                for done in round[log]: attempt(done, log, errors.get(log))
+        finally:
+            self.at_work = bool(self.wanted)
+            if self.wanted: self.begin()
+
+def attempt(function, *arguments):
+    "Calls a function. What goes wrong in it is told to the event loop, which notes it; those who come after it get their turn."
+    try: function(*arguments)
+    except Exception as error:
+        asyncio.get_running_loop().call_exception_handler({'message': f'after a sync: {error}', 'exception': error})
 
 # %% ../nbs/27_log_dirs.ipynb #316f4e41
 Hosted = namedtuple('Hosted', 'log error leader leader_epoch in_sync', defaults=(None, ErrorCode.NONE, -1, -1, 0))
 
 # %% ../nbs/27_log_dirs.ipynb #a362b8fc
+def owner_of(path: str) -> bytes | None:
+    "The topic to which a partition's directory belongs. An empty note (a crash came before the disk had it) doesn't say."
+    note = os.path.join(path, 'partition.metadata')
+    return read_partition_metadata(path) if os.path.exists(note) and os.path.getsize(note) else None
+
 class Logs:
     "All logs of a broker."
     def __init__(self, paths: list[str], node_id: int, defaults: LogConfig = LogConfig(), note=print):
         self.directories, self.note = [LogDir(path, note) for path in paths], note
         self.node_id, self.defaults = node_id, defaults
         self.image, self.hosted, self.flusher = Image(), {}, Flusher()
+        self.topics, self.doomed = {}, []   # topics by id, when we last looked; directories of deleted ones, and when to remove them
+        self.stuck = []                     # logs of deleted topics whose directories couldn't be renamed yet
+        self.defaults_of = None             # a function of the image, where that has settings for all topics, too
         self.now = lambda: time.time_ns() // 1_000_000
 
     def find(self, topic: Topic, number: int) -> Hosted:
@@ -185,13 +227,28 @@ class Logs:
         "The log of a partition that we lead; made, if it is new."
         name, config = f'{topic.name}-{number}', self.config_of(topic.name)
         directory = next((d for d in self.directories if os.path.isdir(d.file(name))), None)
-        if directory and read_partition_metadata(directory.file(name)) not in (None, topic.topic_id):
+        if directory and owner_of(directory.file(name)) not in (None, topic.topic_id):
             directory = set_aside(directory, name)
         directory = directory or min(self.directories, key=lambda d: len(d.partitions()))
         log = directory.open(name, config, self.now())
         log.config = config
-        if read_partition_metadata(log.directory) is None: write_partition_metadata(log.directory, topic.topic_id)
+        if owner_of(log.directory) is None: write_partition_metadata(log.directory, topic.topic_id)
         return log
+
+    def make(self, topic: Topic, numbers):
+        "Directories for new partitions that we lead, each with an empty segment."
+        several = len(self.directories) > 1
+        counts = {directory: len(directory.partitions()) if several else 0 for directory in self.directories}
+        for number in numbers:
+            if topic.partition(number).leader != self.node_id or self.exists(topic, number): continue
+            directory = min(counts, key=counts.get)
+            counts[directory] += 1
+            try: directory.make(f'{topic.name}-{number}', topic.topic_id)
+            except OSError as error: self.note(f"the log of {topic.name}-{number} can't be made: {error}")
+
+    def exists(self, topic: Topic, number: int) -> bool:
+        "Is there anything of a partition on the disk?"
+        return any(os.path.isdir(directory.file(f'{topic.name}-{number}')) for directory in self.directories)
 
     def config_of(self, topic: str) -> LogConfig:
         "How the logs of a topic are kept."
@@ -199,6 +256,8 @@ class Logs:
 
     def set_image(self, image: Image):
         "The metadata has changed: leaders may have moved, settings may be others. Who waits for a log that we lost is told."
+        if self.defaults_of: self.defaults = self.defaults_of(image)
+        self.notice_deletions(image)
         before, self.image, self.hosted = self.hosted, image, {}
         for (topic_id, number), old in before.items():
             if not old.log or not old.log.waiting: continue
@@ -206,23 +265,70 @@ class Logs:
             same = topic and number in topic.states and self.find(topic, number)[2:4] == old[2:4]   # leader and leader epoch
             if not same: [one.wake() for one in list(old.log.waiting)]
 
+    def notice_deletions(self, image: Image):
+        "Topics that we knew, and that the same image doesn't have any more. Another image, read anew, may just be incomplete."
+        if self.topics.keys() == image.topics_by_id.keys(): return
+        gone = self.topics.keys() - image.topics_by_id.keys() if image is self.image else ()
+        deleted, self.topics = [self.topics[topic_id] for topic_id in gone], dict(image.topics_by_id)
+        for topic in deleted: doom_topic(self, topic)
+
     def flush(self, log: PartitionLog, done): self.flusher.ask(log, done)
     def opened(self) -> list[PartitionLog]:
         return [log for directory in self.directories for log in directory.logs.values()]
 
 # %% ../nbs/27_log_dirs.ipynb #458f3558
+def aside_name(name: str, why: str) -> str:
+    "A name for a directory that is out of the way: `orders-0.<32 digits>-stray`. File systems allow 255 characters."
+    topic, _, number = name.rpartition('-')
+    rest = f'-{number}.{os.urandom(16).hex()}-{why}'
+    return topic[:255 - len(rest)] + rest
+
 def set_aside(directory: LogDir, name: str):
     "A log of another topic, which had the same name once. It is kept, but out of the way."
-    aside = f'{name}.{os.urandom(16).hex()}-stray'
-    directory.logs.pop(name, None)
+    aside = aside_name(name, 'stray')
+    directory.forget(name)
     os.rename(directory.file(name), directory.file(aside))
     directory.note(f'{directory.file(name)} belongs to another topic of this name, and is called {aside} now')
+
+# %% ../nbs/27_log_dirs.ipynb #8ce726b7
+def doom_topic(logs: Logs, topic: Topic):
+    "A topic was deleted: its logs are closed, and their directories get names under which nobody looks for them."
+    for directory in logs.directories:
+        for name in (f'{topic.name}-{number}' for number in topic.states): doom_log(logs, directory, name, topic.topic_id, logs.note)
+
+def doom_log(logs: Logs, directory: LogDir, name: str, topic_id: bytes, note=lambda text: None):
+    "Renames the directory of a log whose topic was deleted. If that fails, it is tried again at the next look."
+    try:
+        if not os.path.isdir(directory.file(name)) or owner_of(directory.file(name)) not in (None, topic_id): return
+        config, doomed = getattr(directory.logs.get(name), 'config', logs.defaults), directory.file(aside_name(name, 'delete'))
+        os.rename(directory.file(name), doomed)
+    except (OSError, DecodeError) as error:
+        logs.stuck.append((directory, name, topic_id))
+        note(f"the log of {name} can't be deleted: {error}")
+    else:
+        directory.forget(name)
+        logs.doomed.append((logs.now() + config.file_delete_delay_ms, doomed))
+
+# %% ../nbs/27_log_dirs.ipynb #dcc79970
+def remove_deleted(logs: Logs, remove=lambda path: shutil.rmtree(path, ignore_errors=True), most: int = 50 # at a look
+                  ) -> int:
+    "Removes directories of deleted topics whose time has come. Returns how many."
+    stuck, logs.stuck = logs.stuck, []
+    for directory, name, topic_id in stuck: doom_log(logs, directory, name, topic_id)
+    now = logs.now()
+    due = [each for each in logs.doomed if each[0] <= now]
+    logs.doomed = [each for each in logs.doomed if each[0] > now] + due[most:]
+    for _, path in due[:most]: remove(path)
+    return len(due[:most])
 
 # %% ../nbs/27_log_dirs.ipynb #393e2692
 def begin_logs(logs: Logs):
     "Takes the directories, and mends the logs in those that weren't left in order."
+    for directory in logs.directories: directory.take()   # all of them, or nothing is touched in any
     for directory in logs.directories:
         directory.begin()
+        leftovers = [name for name in os.listdir(directory.path) if re.fullmatch(r'.+-\d+\.[0-9a-f]{32}-delete', name)]
+        logs.doomed += [(logs.now() + logs.defaults.file_delete_delay_ms, directory.file(name)) for name in leftovers]
         if directory.clean: continue
         for name in filter(lambda name: segments(directory.file(name)), directory.partitions()):
             try: directory.open(name, logs.config_of(name.rpartition('-')[0]), logs.now())
@@ -242,9 +348,12 @@ def end_logs(logs: Logs):
 EXPIRATION = 24 * 3600_000   # milliseconds after which a silent producer is forgotten
 
 def remove_old(logs: Logs) -> int:
-    "Removes what is too old, or too much, in every log. Returns how many segments that were."
+    "Removes what is too old, or too much, in every log, and what is left of deleted topics. Returns how many segments that were."
     removed = 0
+    remove_deleted(logs)
     for log in logs.opened():
+        if log.topic not in logs.image.topics: continue   # not ours to judge
+        log.config = logs.config_of(log.topic)   # nobody may have looked at it since its settings changed
         log.producers.expire(logs.now() - EXPIRATION)
         try: removed += retain(log, logs.now())
         except OSError as error: logs.note(f"can't remove old segments of {log.directory}: {error}")

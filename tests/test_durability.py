@@ -413,10 +413,44 @@ def test_an_fsync_that_fails(tmp_path, syncing):
             syncing.error = None
             assert outcome(await client.ask(storing(b'third'))) == (KAFKA_STORAGE_ERROR, -1)
             assert await high_watermark(client) == 1
+            syncing.calls.clear()
+        assert not any('foo-0' in call for call in syncing.calls)   # a second sync would succeed, and prove nothing
+        assert not (tmp_path/'logs'/log_dirs.CLEAN).exists()        # so the next start looks for itself
         async with serving(tmp_path) as server:
+            assert not server.logs.directories[0].clean
             client = await Connected.to(server)
             error, offset = outcome(await client.ask(storing(b'fourth')))
             assert error == 0 and await high_watermark(client) == offset + 1
+
+    asyncio.run(run())
+
+
+def test_one_who_waits_and_fails_stops_nobody(tmp_path):
+    "An exception in what follows a sync is told to the loop; the others are answered, and the next round begins."
+    async def run():
+        flusher, answered, told = log_dirs.Flusher(), [], []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context['exception']))
+        log = open_log(str(tmp_path/'foo-0'), LogConfig(flush_messages=1))
+        def fail(log, error): raise ValueError('a mistake')
+        for _ in range(2):
+            flusher.ask(log, fail)
+            flusher.ask(log, lambda log, error: answered.append(error))
+            await until(lambda: not flusher.at_work, 'a round')
+        assert answered == [None, None] and [str(error) for error in told] == ['a mistake'] * 2
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize('error', [RuntimeError('odd'), OSError(errno.EIO, 'bad')])
+def test_whatever_a_sync_says(tmp_path, monkeypatch, error):
+    async def run():
+        flusher, answered = log_dirs.Flusher(), []
+        log = open_log(str(tmp_path/'foo-0'), LogConfig(flush_messages=1))
+        def fail(flush): raise error
+        monkeypatch.setattr(log_dirs, 'sync_files', fail)
+        flusher.ask(log, lambda log, error: answered.append(error))
+        await until(lambda: not flusher.at_work, 'a round')
+        assert answered == [error] and log.failed
 
     asyncio.run(run())
 

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from broker_process import FIXTURES
 from kafka_scratch.image import Image
-from kafka_scratch.log_dirs import LogDir, Logs, begin_logs, end_logs
+from kafka_scratch.log_dirs import CLEAN, InUse, LogDir, Logs, begin_logs, end_logs, remove_deleted, remove_old
 from kafka_scratch.partition_log import (LogConfig, OutOfRange, aborted_for, append, begin_flush, close_log, end_flush, find_latest_time, find_time, locate,
                                          move_start, open_log, read_slice, retain, roll, sync_files, with_ends)
 from kafka_scratch.primitives import DecodeError
@@ -448,6 +448,39 @@ def test_times_in_any_order(tmp_path, seed):
 
 
 # --- Directories ------------------------------------------------------------------------------------------------------
+
+def test_a_log_without_a_topic_is_not_judged(tmp_path):
+    "After a crash every log is opened, also those of topics that we don't know (yet). The broker's own settings aren't theirs."
+    shutil.copytree(SEGMENTS/'logs', tmp_path/'logs')
+    (tmp_path/'logs'/CLEAN).unlink(missing_ok=True)
+    logs = Logs([str(tmp_path/'logs')], 1, LogConfig(retention_ms=1), note=lambda text: None)
+    begin_logs(logs)
+    before = sorted(path for path in (tmp_path/'logs').rglob('*.log'))
+    assert len(logs.opened()) > 5 and remove_old(logs) == 0 and sorted((tmp_path/'logs').rglob('*.log')) == before
+    end_logs(logs)
+
+
+def test_all_directories_are_taken_before_anything_is_touched(tmp_path, monkeypatch):
+    for name in 'ab':
+        (tmp_path/name).mkdir()
+        (tmp_path/name/CLEAN).touch()
+    logs, lock = Logs([str(tmp_path/name) for name in 'ab'], 1), LogDir.take
+    def take(self):
+        if self.path.endswith('b'): raise InUse('another broker')
+        lock(self)
+    monkeypatch.setattr(LogDir, 'take', take)
+    with pytest.raises(InUse): begin_logs(logs)
+    assert all((tmp_path/name/CLEAN).exists() for name in 'ab')
+    logs.directories[0].lock.close()
+
+
+def test_a_few_directories_at_a_time(tmp_path):
+    logs = Logs([str(tmp_path)], 1)
+    logs.doomed = [(0, str(tmp_path/str(n))) for n in range(120)] + [(2**62, 'later')]
+    gone = []
+    assert [remove_deleted(logs, gone.append) for _ in range(4)] == [50, 50, 20, 0]
+    assert gone == [str(tmp_path/str(n)) for n in range(120)] and logs.doomed == [(2**62, 'later')]
+
 
 def test_a_new_log_has_no_past(tmp_path):
     "A topic that was removed may have left lines in the checkpoints. A new one of the same name doesn't start where the old one ended."
