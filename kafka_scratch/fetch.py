@@ -6,13 +6,13 @@
 __all__ = ['OFFSETS', 'fetch', 'ReplicaState', 'FetchPartition', 'FetchTopic', 'ForgottenTopic', 'FetchRequest', 'EpochEndOffset',
            'SnapshotId', 'AbortedTransaction', 'PartitionData', 'FetchableTopicResponse', 'FetchResponse', 'asked_for',
            'find_topic', 'find_divergence', 'read_partition', 'list_aborted', 'fetch_partition', 'Gathered', 'gather',
-           'refuse', 'respond', 'Session', 'Sessions', 'Fetching', 'answer_fetch', 'repeat_fetch']
+           'refuse', 'hidden_from', 'respond', 'Session', 'Sessions', 'Fetching', 'answer_fetch', 'repeat_fetch']
 
 # %% ../nbs/24_fetch.ipynb #946afa9e
 import os, struct
 from .primitives import *
 from .schema import *
-from .frames import Api, Asked, ErrorCode, Later
+from .frames import Api, Asked, ErrorCode, Later, Operation, Resource
 from .metadata import LeaderIdAndEpoch, NodeEndpoint, leader_endpoints
 from .list_offsets import READ_COMMITTED, check_epoch
 from .partition_log import OutOfRange, aborted_for, locate, read_slice
@@ -184,13 +184,14 @@ class Gathered:
         self.size, self.at_once, self.logs = 0, False, {}   # bytes; don't wait; log → fetch offset
 
 # %% ../nbs/24_fetch.ipynb #7b8f64cf
-def gather(broker, version: int, wanted: dict, max_bytes: int, committed: bool) -> Gathered:
-    "Reads the partitions in the order in which they were asked for, as long as there is room."
+def gather(broker, version: int, wanted: dict, max_bytes: int, committed: bool, hidden=frozenset()) -> Gathered:
+    "Reads the partitions in the order in which they were asked for, as long as there is room. Not those of hidden topics."
     gathered, left = Gathered(), min(max_bytes, broker.fetch_limit())
     for (key, number), partition in wanted.items():
         topic, error = find_topic(broker.image, key, version)
-        if topic is None or number not in topic.states:
+        if key in hidden or topic is None or number not in topic.states:
             if topic: error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if key in hidden: error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             gathered.refused[key, number] = refuse(number, error)
             continue
         data, log = fetch_partition(broker, topic, partition, left, not gathered.size, committed)
@@ -204,6 +205,13 @@ def gather(broker, version: int, wanted: dict, max_bytes: int, committed: bool) 
 def refuse(number: int, error: int) -> PartitionData:
     "The answer for a partition that doesn't exist."
     return PartitionData(partition_index=number, error_code=error, high_watermark=-1)
+
+# %% ../nbs/24_fetch.ipynb #7227b9c3
+def hidden_from(broker, version: int, wanted: dict) -> set:
+    "The topics, by name or id, that the caller may not read."
+    found = {key: find_topic(broker.image, key, version)[0] for key in {key for key, _ in wanted}}
+    names = {key: topic.name if topic else key if version < 13 else None for key, topic in found.items()}
+    return {key for key, name in names.items() if name is not None and not broker.allows(Operation.READ, Resource.TOPIC, name)}
 
 # %% ../nbs/24_fetch.ipynb #1074367f
 def respond(version: int, data: dict, session_id: int = 0) -> FetchResponse:
@@ -276,10 +284,11 @@ class Fetching(Later):
                 ):
         self.request, self.version, self.broker, self.wanted = request, version, broker, wanted
         self.session, self.full, self.timeout, self.logs = session, full, request.max_wait_ms / 1000, {}
+        self.hidden = hidden_from(broker, version, wanted)   # now: later, the broker may be busy with another caller
 
     def gather(self) -> Gathered:
         committed = self.request.isolation_level == READ_COMMITTED
-        return gather(self.broker, self.version, self.wanted, self.request.max_bytes, committed)
+        return gather(self.broker, self.version, self.wanted, self.request.max_bytes, committed, self.hidden)
 
     def respond(self, gathered: Gathered) -> FetchResponse:
         data, session = gathered.found | gathered.refused, self.session

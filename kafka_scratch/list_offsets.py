@@ -12,7 +12,7 @@ __all__ = ['LATEST', 'EARLIEST', 'MAX_TIMESTAMP', 'EARLIEST_LOCAL', 'LATEST_TIER
 from collections import Counter, namedtuple
 from .primitives import *
 from .schema import *
-from .frames import Api, ErrorCode
+from .frames import Api, ErrorCode, Operation, Resource
 from .partition_log import PartitionLog, find_latest_time, find_time
 
 # %% ../nbs/23_list_offsets.ipynb #99a7f21e
@@ -129,7 +129,7 @@ def list_partition(topic, partition: ListOffsetsPartition, request: ListOffsetsR
 def answer_list_offsets(
     request: ListOffsetsRequest,
     version: int,
-    broker  # has `image` and `logs`
+    broker  # has `image`, `logs` and `allows`
 ) -> ListOffsetsResponse:
     "Offsets, from the logs."
     asked = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
@@ -137,7 +137,8 @@ def answer_list_offsets(
     times, answers = Counter((name, partition.partition_index) for name, partition in asked), {}
     for name, partition in asked:
         index = partition.partition_index
-        if times[name, index] > 1: answer = refuse(partition, ErrorCode.INVALID_REQUEST)
+        if not broker.allows(Operation.DESCRIBE, Resource.TOPIC, name): answer = refuse(partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        elif times[name, index] > 1: answer = refuse(partition, ErrorCode.INVALID_REQUEST)
         elif not is_known(partition.timestamp, version): answer = refuse(partition, ErrorCode.UNSUPPORTED_VERSION)
         else: answer = list_partition(broker.image.topics.get(name), partition, request, broker)
         answers.setdefault(name, {})[index] = answer

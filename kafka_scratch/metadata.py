@@ -6,16 +6,16 @@
 __all__ = ['NO_LEADER', 'NO_ID', 'CLUSTER_OPERATIONS', 'metadata', 'MetadataRequestTopic', 'MetadataRequest',
            'MetadataResponseBroker', 'MetadataResponsePartition', 'MetadataResponseTopic', 'MetadataResponse',
            'end_point', 'live_brokers', 'leader_error', 'reachable', 'partition_metadata', 'topic_metadata',
-           'missing_name', 'missing_id', 'asks_for_all', 'topics_by_id', 'topics_by_name', 'find_topics',
-           'metadata_fault', 'refuse_metadata', 'answer_metadata', 'LeaderIdAndEpoch', 'NodeEndpoint',
-           'leader_endpoints']
+           'missing_name', 'missing_id', 'asks_for_all', 'topics_by_id', 'topics_by_name', 'may_see', 'forbidden',
+           'find_topics', 'metadata_fault', 'refuse_metadata', 'cluster_operations', 'answer_metadata',
+           'LeaderIdAndEpoch', 'NodeEndpoint', 'leader_endpoints']
 
 # %% ../nbs/22_metadata.ipynb #04e1b995
 from .primitives import *
 from .schema import *
-from .frames import Api, ErrorCode
+from .frames import CLUSTER_NAME, Api, ErrorCode, Operation, Resource
 from .image import Image, Partition, Topic
-from .describe_topic_partitions import ALL_OPERATIONS, INTERNAL_TOPICS, is_offline, valid_name
+from .describe_topic_partitions import INTERNAL_TOPICS, OPERATIONS_ON, is_offline, operations_on, valid_name
 
 # %% ../nbs/22_metadata.ipynb #196a9dff
 @nested
@@ -153,18 +153,28 @@ def topics_by_name(image: Image, names: list[str]) -> tuple[list[Topic], list[Me
     return [known[name] for name in names if name in known], [missing_name(name) for name in names if name not in known]
 
 # %% ../nbs/22_metadata.ipynb #291646a7
-def find_topics(request: MetadataRequest, version: int, image: Image, listener: str) -> list[MetadataResponseTopic]:
-    "All that was asked for: what there is, and what is missing."
-    asked = request.topics or []
+def may_see(broker, name: str) -> bool: return broker.allows(Operation.DESCRIBE, Resource.TOPIC, name)
+
+def forbidden(name: str | None, topic_id: bytes = NO_ID) -> MetadataResponseTopic:
+    "The answer for a topic that the caller may not see. Who asked for an id isn't told the name."
+    return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name, topic_id=topic_id)
+
+# %% ../nbs/22_metadata.ipynb #8a1d1aab
+def find_topics(request: MetadataRequest, version: int, broker) -> list[MetadataResponseTopic]:
+    "All that was asked for: what there is, what is missing, and what is none of the caller's business."
+    image, asked, everything = broker.image, request.topics or [], asks_for_all(request, version)
     ids = list(dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != NO_ID))   # each once
-    names = sorted(image.topics) if asks_for_all(request, version) else dict.fromkeys(topic.name for topic in asked)
-    found, missing = topics_by_id(image, ids) if ids else topics_by_name(image, names)
-    described = [topic_metadata(image, topic, version, listener) for topic in found]
+    names = sorted(image.topics) if everything else dict.fromkeys(topic.name for topic in asked)
+    hidden = {} if ids else dict.fromkeys(name for name in names if not may_see(broker, name))
+    found, missing = topics_by_id(image, ids) if ids else topics_by_name(image, [name for name in names if name not in hidden])
+    refused = [] if everything else [forbidden(name) for name in hidden]
+    if ids: refused = [forbidden(None, topic.topic_id) for topic in found if not may_see(broker, topic.name)]
+    described = [topic_metadata(image, topic, version, broker.listener_name) for topic in found if not ids or may_see(broker, topic.name)]
     answers = missing + described if ids else described + missing
     if request.include_topic_authorized_operations:
         for topic in answers:
-            if topic.name is not None: topic.topic_authorized_operations = ALL_OPERATIONS
-    return answers
+            if topic.name is not None: topic.topic_authorized_operations = operations_on(broker, Resource.TOPIC, topic.name)
+    return answers + refused
 
 # %% ../nbs/22_metadata.ipynb #06f57740
 def metadata_fault(request: MetadataRequest, version: int) -> int:
@@ -180,13 +190,17 @@ def refuse_metadata(request: MetadataRequest, error: int) -> MetadataResponse:
     return MetadataResponse(topics=topics, error_code=error)
 
 # %% ../nbs/22_metadata.ipynb #5e7d94f3
-# create, alter, describe, act as a broker; describe and alter configurations, write idempotently
-CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+CLUSTER_OPERATIONS = sum(1 << operation for operation in OPERATIONS_ON[Resource.CLUSTER])
+
+def cluster_operations(broker) -> int:
+    "The operations on the cluster that the caller may do, as bits; none, for those who may not even describe it."
+    if not broker.allows(Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME): return 0
+    return operations_on(broker, Resource.CLUSTER, CLUSTER_NAME)
 
 def answer_metadata(
     request: MetadataRequest,
     version: int,
-    broker,  # has `image`, `listener_name`, `node_id` and `cluster_id`
+    broker,  # has `image`, `listener_name`, `node_id`, `cluster_id` and `allows`
 ) -> MetadataResponse:
     "Brokers and topics, from the image."
     error = metadata_fault(request, version)
@@ -195,8 +209,9 @@ def answer_metadata(
         brokers=live_brokers(broker.image, broker.listener_name),
         cluster_id=broker.cluster_id,
         controller_id=broker.node_id,
-        topics=find_topics(request, version, broker.image, broker.listener_name))
-    if request.include_cluster_authorized_operations: answer.cluster_authorized_operations = CLUSTER_OPERATIONS
+        topics=find_topics(request, version, broker))
+    if request.include_cluster_authorized_operations:
+        answer.cluster_authorized_operations = cluster_operations(broker)
     return answer
 
 # %% ../nbs/22_metadata.ipynb #6ab589d6

@@ -157,13 +157,15 @@ def test_every_time_finds_the_first_record_since_then(real_logs):
 
 def test_a_running_broker_on_those_logs(tmp_path):
     "The same offsets through a socket, for all partitions in one request."
-    shutil.copytree(SEGMENTS/'logs', tmp_path/'logs')
+    # Without the diary of transactions, nobody aborts the one that was left open: its time has long been over.
+    shutil.copytree(SEGMENTS/'logs', tmp_path/'logs', ignore=shutil.ignore_patterns('__transaction_state-*'))
     with running(tmp_path) as ours:
         for word, (timestamp, isolation_level) in WORDS.items():
             topics = [ListOffsetsTopic(name=name, partitions=[ListOffsetsPartition(partition_index=number, timestamp=timestamp)]) for name, number in OFFSETS]
             response = ours.ask(written(10, topics, isolation_level=isolation_level))
             found = {(t.name, p.partition_index): (p.error_code, p.offset, p.timestamp) for t in ListOffsetsResponse.decode(response, 10, 9).topics for p in t.partitions}
-            assert found == {where: (0, told[word]['offset'], told[word]['timestamp']) for where, told in OFFSETS.items()}, word
+            expected = {where: (0, told[word]['offset'], told[word]['timestamp']) for where, told in OFFSETS.items()}
+            assert all(found[where] == told for where, told in expected.items() if where[0] != '__transaction_state'), word
 
 
 # --- Made by hand -----------------------------------------------------------------------------------------------------
@@ -213,7 +215,8 @@ def hosting(log=None, error: int = 0, leader_epoch: int = 5):
     "A broker with one topic of one partition."
     topic = SimpleNamespace(name='orders', states={0: b''})
     found = SimpleNamespace(log=log, error=error, leader_epoch=leader_epoch)
-    return SimpleNamespace(image=SimpleNamespace(topics={'orders': topic}), logs=SimpleNamespace(find=lambda topic, number: found))
+    return SimpleNamespace(image=SimpleNamespace(topics={'orders': topic}), logs=SimpleNamespace(find=lambda topic, number: found),
+                           allows=lambda *what: True)
 
 
 def asked(broker, *partitions, version: int = 10, name: str = 'orders', **fields):
@@ -310,7 +313,8 @@ def test_side_by_side_with_a_running_kafka(tmp_path):
             assert response.responses[0].partition_responses[0].error_code == 0
         logs = {number: open_log(shutil.copytree(kafka.log_dir/f'orders-{number}', tmp_path/'copies'/f'orders-{number}').__fspath__()) for number in range(3)}
         found = lambda topic, number: SimpleNamespace(log=logs[number], error=0, leader_epoch=0)
-        ours = SimpleNamespace(image=SimpleNamespace(topics={'orders': SimpleNamespace(name='orders', states=logs)}), logs=SimpleNamespace(find=found))
+        ours = SimpleNamespace(image=SimpleNamespace(topics={'orders': SimpleNamespace(name='orders', states=logs)}), logs=SimpleNamespace(find=found),
+                               allows=lambda *what: True)
         for name, frame in questions().items():
             api, version = find_api(frame, {KEY: list_offsets}, 4)
             header, request = read_request(frame[4:], api, version)

@@ -109,7 +109,7 @@ def recorded_broker(tmp_path_factory):
     image = load_image(log)
     for broker in STATE['cluster']['brokers']: register(image, broker['id'], PLAINTEXT=(broker['host'], broker['port']))
     return SimpleNamespace(image=image, listener_name='PLAINTEXT', node_id=STATE['cluster']['controllerAsSeenByClient'],
-                           cluster_id=STATE['cluster']['clusterId'])
+                           cluster_id=STATE['cluster']['clusterId'], allows=lambda *what: True)
 
 
 def register(image: Image, id: int, fenced: bool = False, rack: str | None = None, **ends: tuple[str, int]):
@@ -176,7 +176,7 @@ def test_partitions_of_a_cluster_in_trouble(path):
     state = json.loads(path.read_text())
     node = path.parent/('node-100' if 'one-controller' in path.parent.name else 'node-1')
     image = load_image(node, state['metadataHighWatermark']['afterDescribe'] - 1)
-    broker = SimpleNamespace(image=image, listener_name='PLAINTEXT', node_id=1, cluster_id='some')
+    broker = SimpleNamespace(image=image, listener_name='PLAINTEXT', node_id=1, cluster_id='some', allows=lambda *what: True)
     ours = kafka_json(answer_metadata(MetadataRequest(topics=None), 13, broker), 13)
     kafkas = state['describeTopicPartitionsV0']['topics']
     assert [topic['name'] for topic in ours['topics']] == [topic['name'] for topic in kafkas]
@@ -215,7 +215,7 @@ def test_leaders_that_are_out_of_reach(listener, version):
     partitions = [dict(leader=leader, leader_epoch=7, replicas=EVERY, isr=[1]) for leader in EVERY]
     partitions += [dict(leader=-1, leader_epoch=7, replicas=EVERY, isr=[2]), dict(leader=1, leader_epoch=7, replicas=[1], isr=[1])]
     make_topic(image, 'orders', b'o' * 16, partitions)
-    broker = SimpleNamespace(image=image, listener_name=listener, node_id=1, cluster_id=None)
+    broker = SimpleNamespace(image=image, listener_name=listener, node_id=1, cluster_id=None, allows=lambda *what: True)
     answer = answer_metadata(MetadataRequest(topics=[MetadataRequestTopic(name='orders')]), version, broker)
     topic, = answer.topics
     assert [(p.error_code, p.leader_id, list(p.replica_nodes), list(p.isr_nodes), p.offline_replicas) for p in topic.partitions] == KAFKAS[listener, version]
@@ -226,7 +226,7 @@ def test_leaders_that_are_out_of_reach(listener, version):
 
 
 def test_an_empty_cluster_has_an_answer_in_every_version():
-    broker = SimpleNamespace(image=Image(), listener_name='PLAINTEXT', node_id=1, cluster_id=None)
+    broker = SimpleNamespace(image=Image(), listener_name='PLAINTEXT', node_id=1, cluster_id=None, allows=lambda *what: True)
     assert live_brokers(broker.image, 'PLAINTEXT') == []
     for version in MetadataRequest.VERSIONS:
         for topics in ([], None):
@@ -273,6 +273,6 @@ def test_side_by_side_with_a_running_kafka(tmp_path):
         kafka.create_topics({'orders': 1, 'edge.a': 3, 'b': 1})
         image = load_image(kafka.log_dir)
         properties = dict(line.split('=', 1) for line in (kafka.log_dir/'meta.properties').read_text().splitlines() if '=' in line)
-        broker = SimpleNamespace(image=image, listener_name='PLAINTEXT', node_id=1, cluster_id=properties['cluster.id'])
+        broker = SimpleNamespace(image=image, listener_name='PLAINTEXT', node_id=1, cluster_id=properties['cluster.id'], allows=lambda *what: True)
         for name, frame in questions({topic.name: topic.topic_id for topic in image.topics.values()}).items():
             with Client(kafka.port) as client: assert ask(broker, frame) == in_order(frame, client.ask(frame)), name
