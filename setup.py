@@ -25,7 +25,7 @@ setup(
     packages=find_packages(include=[cfg['lib_path'], f'{cfg["lib_path"]}.*']),
     install_requires=cfg['requirements'].split(),
     extras_require={key.removesuffix(suffix): cfg[key].split() for key in cfg if key.endswith(suffix)},
-    entry_points={'console_scripts': cfg['console_scripts'].split(),
+    entry_points={'console_scripts': cfg['console_scripts'].split(), 'pytest11': cfg['pytest11'].split(),
                   'nbdev': [f'{cfg["lib_path"]}={cfg["lib_path"]}._modidx:d']},
     zip_safe=False,
 )
