@@ -67,6 +67,12 @@ fetch() {  # fetch MODULE WHAT
 fetch real_kafka 'Apache Kafka'
 fetch spark_connector "Spark's Kafka connector"
 
+# And so do clients in other languages: kafkajs by npm, franz-go by go, kcat by apt.
+if [ -n "${CI:-}" ]; then
+    echo 'Fetching clients in other languages (a minute, once)'
+    python tests/clients/fetch.py --fetch || echo 'Not all of them could be fetched: their tests will be skipped.'
+fi
+
 # Cells that need Spark are executed where it can run: everything but a Java is in requirements.lock, and mostly that is, too.
 flags=spark
 python - <<'PY' || flags=
@@ -106,7 +112,8 @@ notebook_tests() {
         nbdev_test --n_workers 2 --do_print --timing
 }
 
-unit_tests() { bounded 3600 python -m pytest -q --durations=5 tests "$@" 2>&1 | tee "$scratch/pytest"; }
+# Two files at a time: much of the time is spent waiting.
+unit_tests() { bounded 3600 python -m pytest -q --numprocesses 2 --dist loadfile --durations=5 tests "$@" 2>&1 | tee "$scratch/pytest"; }
 
 summary=() passed=0 failed=0 number=0 good=yes
 

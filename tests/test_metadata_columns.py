@@ -416,7 +416,8 @@ def test_any_byte_may_be_wrong(batches, data):
 def test_data_of_any_record_is_the_json_of_the_taught_reader(values):
     raw = log_of([values]) if values else b''
     expected = [json.dumps(kafka_json(*read_value(value)), ensure_ascii=False, separators=(',', ':')) for value in values]
-    assert [row['data'].replace('"Infinity"', 'Infinity').replace('"-Infinity"', '-Infinity') for row in found_rows(raw, ['data'])] == expected
+    def bare(text): return text.replace('"Infinity"', 'Infinity').replace('"-Infinity"', '-Infinity')   # there may be a topic of that name, too
+    assert [bare(row['data']) for row in found_rows(raw, ['data'])] == [bare(text) for text in expected]
 
 
 def test_data_of_text_that_json_must_escape():

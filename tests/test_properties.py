@@ -20,7 +20,9 @@ from hypothesis import example, given, settings, strategies as st
 
 import kafka_scratch
 from kafka_scratch import primitives, records
-from kafka_scratch.broker import APIS, Broker, Promise
+from kafka_scratch.broker import Broker, Promise
+from kafka_scratch.consumer_groups import TaggedStruct
+from kafka_scratch.node import APIS
 from kafka_scratch.config import Config, ConfigError, Listener, parse_listener, parse_properties, read_config
 from kafka_scratch.frames import FrameReader, Refused, RequestHeader, explain_request, explain_response
 from kafka_scratch.image import replay_value
@@ -70,6 +72,7 @@ def values(kind) -> st.SearchStrategy:
     if isinstance(kind, Array): return st.lists(values(kind.element), max_size=3) | (st.none() if kind.nullable else st.nothing())
     if isinstance(kind, Nullable): return st.none() | values(kind.element)
     if isinstance(kind, Codec): return messages(kind)
+    if isinstance(kind, TaggedStruct): return st.none() | messages(kind.struct.codec(0, True))
     raise TypeError(f'how are values of {kind!r} made?')
 
 def messages(codec: Codec) -> st.SearchStrategy:

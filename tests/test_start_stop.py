@@ -48,6 +48,7 @@ def test_starts_without_topics(tmp_path, contents):
         assert is_served(broker) and sizes(broker) == {}
         assert described(broker, 'foo')['foo']['error_code'] == 3
     assert logs.is_dir()
+    if contents == 'nothing': before[Path('logs/meta.properties')] = tree(tmp_path/'above')[Path('logs/meta.properties')]   # it has a name now
     if not contents.startswith('no directory'): assert tree(tmp_path/'above') == before
 
 
@@ -106,7 +107,12 @@ def running_copy(tmp_path, source: Path, node_id: int):
     shutil.copytree(source, tmp_path/'logs')
     before = tree(tmp_path/'logs')
     with running(tmp_path, node_id=node_id) as broker: yield broker
-    assert tree(tmp_path/'logs') == before
+    assert without_times(tree(tmp_path/'logs')) == without_times(before)
+
+
+def without_times(tree: dict) -> dict:
+    "Logs of groups and transactions are opened in any case, and closed as every log is: the files may be written anew, but say the same."
+    return {path: found[1] if found and path.parts[0].startswith(('__consumer_offsets-', '__transaction_state-')) else found for path, found in tree.items()}
 
 
 @pytest.mark.parametrize('family, node_id', [('three-brokers', 1), ('three-brokers', 2), ('three-brokers', 3), ('three-brokers-one-controller', 2), ('three-brokers-one-controller', 100)])

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from kafka_scratch.api_versions import ApiVersionsResponse
-from kafka_scratch.broker import APIS, Broker
+from kafka_scratch.broker import Broker
+from kafka_scratch.node import APIS
 from kafka_scratch.frames import (API_VERSIONS, PEEK, FrameReader, Refused, ResponseHeader, explain_request, explain_response,
                                   find_api, read_request)
 from kafka_scratch.primitives import DecodeError, Int32
@@ -104,7 +105,8 @@ def test_that_many_frames_are_checked():
     assert (requests[75], refused[75], responses[75]) == (39, 5, 39)
     counts = {0: (85, 2, 81), 1: (78, 2, 73), 2: (44, 0, 44), 3: (136, 2, 134)}
     for key, expected in counts.items(): assert (requests[key], refused[key], responses[key]) == expected, key
-    assert set(APIS) == set(requests) == set(responses)
+    assert set(requests) == set(responses) and sum(requests.values()) == 716
+    assert set(APIS) - set(requests) == {25, 28, 30, 31, 33, 36, 47, 48, 50, 51, 61, 65, 74}   # of which the recorded clients had no need
 
 
 @each(REQUESTS)
