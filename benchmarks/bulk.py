@@ -27,7 +27,7 @@ from benchmarks.requests import RESULTS, Server, Stage, in_turn, write_propertie
 RECORDS = {100: 4_000_000, 1000: 600_000}  # record size → how many; ten to twenty seconds each
 PARTITIONS = 3
 PRODUCER = {'acks': 'all'}                 # the default, said aloud; all else is the default, too: idempotent, batch.size 16384, ...
-CONSUMER = {'group.protocol': 'consumer'}  # KIP-848's, which `group_of_one` speaks; for all servers
+CONSUMER = {'group.protocol': 'consumer'}  # KIP-848's, for all servers
 TOOL_HEAP = '512m'
 PRODUCED = re.compile(r'(\d+) records sent, ([\d.]+) records/sec \(([\d.]+) MB/sec\), ([\d.]+) ms avg latency, ([\d.]+) ms max latency, '
                       r'(\d+) ms 50th, (\d+) ms 95th, (\d+) ms 99th')
@@ -82,7 +82,7 @@ def consume(server: Server, topic: str, size: int, count: int, patience: float, 
 def start_servers(stage: Stage, log_dir: Path, kafka: real_kafka.RealKafka) -> list[Server]:
     "This broker and the limit, on a directory each, and Kafka."
     servers = []
-    for name, short, *module in ((OURS, 'ours', 'benchmarks.group_of_one'),
+    for name, short, *module in ((OURS, 'ours', 'kafka_scratch.node'),
                                  (LIMIT, 'limit', 'benchmarks.bulk_limit', stage.scratch / 'sink')):
         port, own_dir = processes.free_port(), shutil.copytree(log_dir, stage.scratch / f'logs-{short}')
         properties = write_properties(stage.scratch / f'{short}.properties', port, own_dir)

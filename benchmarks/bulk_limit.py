@@ -4,16 +4,16 @@
 
 Produce: hops from partition to partition, writes the request as it is into the file SINK, and says that all is well.
 Fetch: for every partition the same megabyte of batches, in which only the offsets are written anew. Nothing is checked,
-nothing is found again. All other requests, of which there are few, are answered by this broker, as in `group_of_one`.
+nothing is found again. All other requests, of which there are few, are answered by this broker.
 """
 import asyncio
 import os
 import struct
 import sys
 
-from benchmarks import group_of_one, metadata_log
+from benchmarks import metadata_log
 from benchmarks.wire import FETCH, PRODUCE, Reader, uvarint
-from kafka_scratch import broker
+from kafka_scratch import broker, node
 
 BATCH_BYTES, CHUNK_BYTES = 16_384, 1 << 20  # as the producer makes batches, and as the consumer asks for them
 SINK_BYTES = 1 << 30                        # then the file is written from its beginning again
@@ -45,8 +45,8 @@ class Limit(asyncio.Protocol):
     chunks: dict[bytes, Chunk] = {}  # topic id → what it seems to hold
     sink, written = -1, 0
 
-    def __init__(self, server: broker.Server, answerer: broker.Broker):
-        self.broker, self.parts, self.held, self.needed = answerer, [], 0, 4
+    def __init__(self, server: broker.Server, listener):
+        self.broker, self.parts, self.held, self.needed = server.brokers[listener.name], [], 0, 4
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         self.write = transport.write
@@ -125,9 +125,8 @@ class Limit(asyncio.Protocol):
 
 def main() -> int:
     Limit.sink = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
-    group_of_one.add_apis()
     broker.Connection = Limit
-    return broker.main(sys.argv[2:])
+    return node.main(sys.argv[2:])
 
 
 if __name__ == '__main__':

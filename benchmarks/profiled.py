@@ -6,16 +6,16 @@ import cProfile
 import signal
 import sys
 
-from kafka_scratch import broker
+from kafka_scratch import node
 
 
 def main() -> int:
-    "Serve as `kafka_scratch.broker` does; when stopped, write the profile to OUTPUT, for `pstats`."
+    "Serve as `kafka_scratch.node` does; when stopped, write the profile to OUTPUT, for `pstats`."
     output, *arguments = sys.argv[1:]
     profiler = cProfile.Profile()
     signal.signal(signal.SIGUSR1, lambda *_: profiler.enable())
     try:
-        return broker.main(arguments)
+        return node.main(arguments)
     finally:
         profiler.disable()
         profiler.dump_stats(output)
