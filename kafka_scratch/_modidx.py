@@ -1166,8 +1166,6 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/kafka_scratch', 'doc_host'
                                                                                       'kafka_scratch/group_admin.py'),
                                            'kafka_scratch.group_admin.all_groups': ( 'group_admin.html#all_groups',
                                                                                      'kafka_scratch/group_admin.py'),
-                                           'kafka_scratch.group_admin.allowed_operations': ( 'group_admin.html#allowed_operations',
-                                                                                             'kafka_scratch/group_admin.py'),
                                            'kafka_scratch.group_admin.answer_delete_groups': ( 'group_admin.html#answer_delete_groups',
                                                                                                'kafka_scratch/group_admin.py'),
                                            'kafka_scratch.group_admin.answer_describe_groups': ( 'group_admin.html#answer_describe_groups',

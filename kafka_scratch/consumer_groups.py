@@ -36,7 +36,7 @@ from .image import Image
 from .config import Properties, read_number
 from .controller import new_id
 from .coordinators import GroupCoordinator, state_record
-from .group_admin import allowed_operations
+from .describe_topic_partitions import operations_on
 from .assignors import ASSIGNORS, Pattern, PatternError, Subscriber, metadata_hash
 
 # %% ../nbs/40_consumer_groups.ipynb #dfe0261b
@@ -807,7 +807,7 @@ def answer_consumer_group_describe(request: ConsumerGroupDescribeRequest, versio
     "Groups, one by one."
     groups = [describe_group(group_id, broker) for group_id in request.group_ids]
     for group in groups if request.include_authorized_operations else ():
-        if not group.error_code: group.authorized_operations = allowed_operations(broker, group.group_id)
+        if not group.error_code: group.authorized_operations = operations_on(broker, Resource.GROUP, group.group_id)
     return ConsumerGroupDescribeResponse(groups=groups)
 
 consumer_group_describe = Api(ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, answer_consumer_group_describe)

@@ -702,7 +702,6 @@ def group_to_join(coordinator: GroupCoordinator, group_id: str, create: bool) ->
 def may_read(broker, group_id: str) -> int:
     "Zero, or why a request about this group isn't looked at any further."
     if not broker.allows(Operation.READ, Resource.GROUP, group_id): return ErrorCode.GROUP_AUTHORIZATION_FAILED
-    if broker.groups is None: return ErrorCode.COORDINATOR_NOT_AVAILABLE
     return ErrorCode.NONE if group_id else ErrorCode.INVALID_GROUP_ID
 
 def classic(broker, group_id: str) -> ClassicGroup | None:
