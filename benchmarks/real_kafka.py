@@ -169,25 +169,31 @@ class RealKafka:
         self._properties_file.write_text(''.join(f'{key}={value}\n' for key, value in self.properties.items()))
 
     def wait_until_ready(self) -> None:
-        "Return when the broker answers ApiVersions and every partition has a leader."
+        "Return when the broker answers ApiVersions and leads every partition."
         processes.wait_for_port(self.port, self.process, self.patience, self.output)
         wire.wait_for(self._all_led, self.patience, 'Kafka being ready')
 
     def _all_led(self) -> bool:
         wire.parse_api_versions(wire.exchange(self.port, wire.api_versions_request()))
         topics = wire.parse_describe(wire.exchange(self.port, wire.describe_request()))
-        return all(leader >= 0 for _, leaders in topics.values() for leader in leaders)
+        return self.leads({name: len(leaders) for name, (_, leaders) in topics.items()})
 
     def create_topics(self, topics: dict[str, int]) -> None:
-        "Create topics, `{'name': partitions}`, and return when each partition has a leader."
+        "Create topics, `{'name': partitions}`, and return when the broker leads each partition."
         answer = wire.exchange(self.port, wire.create_topics_request(topics))
         if refused := {name: error for name, error in wire.parse_create_topics(answer).items() if error}:
             raise RuntimeError(f'Kafka did not create {refused}')
-        wire.wait_for(lambda: self._leads(topics), self.patience, 'leaders for the new topics')
+        wire.wait_for(lambda: self.leads(topics), self.patience, 'leaders for the new topics')
 
-    def _leads(self, topics: dict[str, int]) -> bool:
+    def leads(self, topics: dict[str, int]) -> bool:
+        "Whether the broker knows these topics, `{'name': partitions}`, and leads each of their partitions."
         described = wire.parse_describe(wire.exchange(self.port, wire.describe_request(*sorted(topics))))
-        return all(len(described[name][1]) == count and min(described[name][1]) >= 0 for name, count in topics.items())
+        known = all(len(described[name][1]) == count and min(described[name][1]) >= 0 for name, count in topics.items())
+        return known and self._has_taken_over(topics)
+
+    def _has_taken_over(self, topics: dict[str, int]) -> bool:
+        "Kafka names itself as leader a moment before it acts as one; until then it answers `NOT_LEADER_OR_FOLLOWER`."
+        return not any(wire.parse_list_offsets(wire.exchange(self.port, wire.list_offsets_request(topics))).values())
 
     def stop(self) -> None:
         "A clean shutdown (SIGTERM), forced when it takes longer than `patience`."

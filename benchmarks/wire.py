@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable
 
-PRODUCE, FETCH, API_VERSIONS, CREATE_TOPICS, DESCRIBE_TOPIC_PARTITIONS = 0, 1, 18, 19, 75
+PRODUCE, FETCH, LIST_OFFSETS, API_VERSIONS, CREATE_TOPICS, DESCRIBE_TOPIC_PARTITIONS = 0, 1, 2, 18, 19, 75
 BY_ID = 13  # from this version on, Produce and Fetch say a topic's id instead of its name
 LENGTH_AND_CORRELATION_ID = struct.Struct('>ii')
 
@@ -61,6 +61,14 @@ def create_topics_request(topics: dict[str, int]) -> bytes:
     each = b''.join(compact_string(name) + struct.pack('>ih', partitions, 1) + b'\x01\x01\x00'
                     for name, partitions in topics.items())
     return frame(CREATE_TOPICS, 7, uvarint(len(topics) + 1) + each + struct.pack('>i?', 30_000, False) + b'\x00')
+
+
+def list_offsets_request(topics: dict[str, int]) -> bytes:
+    "ListOffsets v6 for the ends of `{'name': partitions}`."
+    def ends(count: int) -> bytes:
+        return b''.join(struct.pack('>iiq', index, -1, -1) + b'\x00' for index in range(count))
+    each = b''.join(compact_string(name) + uvarint(count + 1) + ends(count) + b'\x00' for name, count in topics.items())
+    return frame(LIST_OFFSETS, 6, struct.pack('>ib', -1, 0) + uvarint(len(topics) + 1) + each + b'\x00')
 
 
 def produce_request(topic: bytes | str, batches: dict[int, bytes], version: int = 13, acks: int = -1) -> bytes:
@@ -169,6 +177,23 @@ def parse_describe(answer: bytes) -> dict[str, tuple[int, list[int]]]:
     if reader.at != len(answer):
         raise WrongAnswer(f'{len(answer) - reader.at} bytes left over')
     return topics
+
+
+def parse_list_offsets(answer: bytes) -> dict[tuple[str, int], int]:
+    "ListOffsets v6 answer (whole frame) -> `{(topic, partition): error_code}`."
+    reader = Reader(answer)
+    reader.take(8)
+    reader.tags()
+    reader.take(4)  # throttle_time_ms
+    errors = {}
+    for _ in range(reader.uvarint() - 1):
+        name = reader.string()
+        for _ in range(reader.uvarint() - 1):
+            errors[name, reader.int(4)] = reader.int(2)
+            reader.take(20)  # timestamp, offset, leader_epoch
+            reader.tags()
+        reader.tags()
+    return errors
 
 
 def parse_create_topics(answer: bytes) -> dict[str, int]:

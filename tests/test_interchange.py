@@ -63,7 +63,7 @@ def made_by_kafka(tmp_path_factory):
     directory = tmp_path_factory.mktemp('made')
     with kafka_on(directory) as kafka:
         with Client(kafka.port) as client: client.ask(create_topics(TOPICS))
-        real_kafka.wire.wait_for(lambda: kafka._leads({name: partitions for name, (partitions, _) in TOPICS.items()}), 60, 'leaders')
+        real_kafka.wire.wait_for(lambda: kafka.leads({name: partitions for name, (partitions, _) in TOPICS.items()}), 60, 'leaders')
     return directory/'logs'
 
 

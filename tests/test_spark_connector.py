@@ -36,7 +36,7 @@ def kafka(tmp_path_factory):
         admin.create_topics({name: {'num_partitions': partitions, 'replication_factor': 1, 'configs': configs}
                              for name, (partitions, configs) in TOPICS.items()})
         admin.close()
-        real_kafka.wire.wait_for(lambda: running._leads({name: partitions for name, (partitions, _) in TOPICS.items()}), 60, 'leaders')
+        real_kafka.wire.wait_for(lambda: running.leads({name: partitions for name, (partitions, _) in TOPICS.items()}), 60, 'leaders')
         producer = kafka_python.KafkaProducer(bootstrap_servers=servers, linger_ms=20)
         for topic in ('plain', 'stamped', *CODECS):
             for number in range(300): producer.send(topic, **record(number), partition=number % TOPICS[topic][0])
