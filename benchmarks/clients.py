@@ -33,6 +33,7 @@ SETTINGS = {'group.initial.rebalance.delay.ms': 0, 'offsets.topic.num.partitions
             'group.consumer.heartbeat.interval.ms': 500, 'group.consumer.min.heartbeat.interval.ms': 500,
             'group.coordinator.append.linger.ms': 0}
 PARTITIONS, HEARTBEAT = 12, 500
+PAUSE, STAMP = .002, 20  # seconds between two records; bytes of a record: the time it was sent
 BIND_ONLY = ("import socket, sys, time; server = socket.socket(); server.bind(('127.0.0.1', int(sys.argv[1]))); "
              "server.listen(); time.sleep(60)")
 
@@ -104,56 +105,79 @@ def write_properties(scratch: Path, port: int, directory: Path | None = None) ->
 
 # --- On its way -------------------------------------------------------------------------------------------------------
 
-def latencies(bootstrap: str, topic: str, count: int, pause: float) -> list[float]:
-    "Seconds from `produce` to the consumer's hands, record by record; one every `pause` seconds."
-    from confluent_kafka import Consumer, Producer, TopicPartition
-    consumer = Consumer({'bootstrap.servers': bootstrap, 'group.id': 'latency', 'enable.auto.commit': False, 'fetch.wait.max.ms': 500})
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    producer = Producer({'bootstrap.servers': bootstrap, 'linger.ms': 0, 'acks': 'all'})
-    found, deadline = [], time.monotonic() + PATIENCE + count * pause
+class Lane:
+    "A way from a sender to a receiver: here a topic with one partition. `found` has the seconds each record took."
 
-    def send():
-        for _ in range(count):
-            producer.produce(topic, str(time.perf_counter_ns()).encode(), partition=0)
-            producer.poll(0)
-            time.sleep(pause)
-        producer.flush(PATIENCE)
+    def __init__(self, bootstrap: str, topic: str):
+        from confluent_kafka import Consumer, Producer, TopicPartition
+        self.topic, self.found = topic, []
+        self.consumer = Consumer({'bootstrap.servers': bootstrap, 'group.id': 'latency', 'enable.auto.commit': False})
+        self.consumer.assign([TopicPartition(topic, 0, 0)])
+        self.producer = Producer({'bootstrap.servers': bootstrap, 'linger.ms': 0, 'acks': 'all'})
 
-    sender = threading.Thread(target=send)
-    sender.start()
-    while len(found) < count:
-        if time.monotonic() > deadline:
-            raise RuntimeError(f'{len(found)} of {count} records arrived at {bootstrap}')
-        record = consumer.poll(1)
-        if record is not None and not record.error():
-            found.append((time.perf_counter_ns() - int(record.value())) / 1e9)
-    sender.join()
-    consumer.close()
-    return found[count // 10:]  # the first ones find everything cold
+    def send(self, stamp: bytes) -> None:
+        self.producer.produce(self.topic, stamp, partition=0)
+        self.producer.poll(0)
+
+    def receive(self) -> bytes | None:
+        record = self.consumer.poll(1)
+        return None if record is None or record.error() else record.value()
+
+    def receive_all(self, count: int, deadline: float) -> None:
+        while len(self.found) < count and time.monotonic() < deadline:
+            if stamp := self.receive():
+                self.found.append((time.perf_counter_ns() - int(stamp)) / 1e9)
+
+    def close(self) -> None:
+        self.producer.flush(PATIENCE)
+        self.consumer.close()
 
 
-def echoes(count: int, pause: float) -> list[float]:
-    "The limit: a record that goes through one socket and back, from thread to thread, without any broker."
-    with socket.create_server(('127.0.0.1', 0)) as server:
-        near = socket.create_connection(server.getsockname())
-        far, _ = server.accept()
-    for each in (near, far):
-        each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+class Echo(Lane):
+    "The limit: one socket, there and back, from thread to thread, without any broker."
 
-    def reflect():
-        while data := far.recv(64):
-            far.sendall(data)
+    def __init__(self):
+        self.found = []
+        with socket.create_server(('127.0.0.1', 0)) as server:
+            self.near = socket.create_connection(server.getsockname())
+            self.far, _ = server.accept()
+        for each in (self.near, self.far):
+            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            each.settimeout(PATIENCE)
+        threading.Thread(target=self.reflect, daemon=True).start()
 
-    threading.Thread(target=reflect, daemon=True).start()
-    found = []
+    def reflect(self) -> None:
+        while data := self.far.recv(4096):
+            self.far.sendall(data)
+
+    def send(self, stamp: bytes) -> None:
+        self.near.sendall(stamp)
+
+    def receive(self) -> bytes:
+        return self.near.recv(STAMP, socket.MSG_WAITALL)
+
+    def close(self) -> None:
+        self.near.close()
+
+
+def latencies(lanes: dict[str, Lane], count: int, pause: float) -> dict[str, list[float]]:
+    """Seconds from `produce` to the consumer's hands, record by record: one record to each lane in turn, one every `pause` seconds,
+    so that all of them see the same minutes of this machine."""
+    deadline = time.monotonic() + PATIENCE + count * len(lanes) * pause
+    receivers = [threading.Thread(target=lane.receive_all, args=(count, deadline)) for lane in lanes.values()]
+    for receiver in receivers:
+        receiver.start()
     for _ in range(count):
-        began = time.perf_counter_ns()
-        near.sendall(b'x' * 20)
-        near.recv(64)
-        found.append((time.perf_counter_ns() - began) / 1e9)
-        time.sleep(pause)
-    near.close()
-    return found[count // 10:]
+        for lane in lanes.values():
+            lane.send(b'%0*d' % (STAMP, time.perf_counter_ns()))
+            time.sleep(pause)
+    for receiver in receivers:
+        receiver.join()
+    for name, lane in lanes.items():
+        lane.close()
+        if len(lane.found) < count:
+            raise RuntimeError(f'{name}: {len(lane.found)} of {count} records arrived')
+    return {name: lane.found[count // 10:] for name, lane in lanes.items()}  # the first ones find everything cold
 
 
 # --- Groups -----------------------------------------------------------------------------------------------------------
@@ -167,8 +191,8 @@ class Member:
                    'partition.assignment.strategy': 'cooperative-sticky'} if protocol == 'classic' else {}
         self.consumer = Consumer({'bootstrap.servers': bootstrap, 'group.id': group, 'group.protocol': protocol,
                                   'auto.offset.reset': 'earliest', **classic})
-        self.ended = threading.Event()
-        self.consumer.subscribe([topic])
+        self.ended, self.owned = threading.Event(), set()
+        self.consumer.subscribe([topic], on_assign=self.take, on_revoke=self.give, on_lost=self.give)
         self.thread = threading.Thread(target=self.poll)
         self.thread.start()
 
@@ -176,8 +200,11 @@ class Member:
         while not self.ended.is_set():
             self.consumer.poll(.01)
 
-    def owns(self) -> int:
-        return len(self.consumer.assignment())
+    def take(self, _, partitions: list) -> None:
+        self.owned |= {each.partition for each in partitions}
+
+    def give(self, _, partitions: list) -> None:
+        self.owned -= {each.partition for each in partitions}
 
     def close(self) -> None:
         self.ended.set()
@@ -201,13 +228,13 @@ def rebalance(bootstrap: str, topic: str, protocol: str) -> dict[str, float]:
     began = time.monotonic()
     members = [Member(bootstrap, group, topic, protocol)]
     try:
-        wait(lambda: members[0].owns() == PARTITIONS, 'the first member')
+        wait(lambda: len(members[0].owned) == PARTITIONS, 'the first member')
         first, began = time.monotonic() - began, time.monotonic()
         members.append(Member(bootstrap, group, topic, protocol))
-        wait(lambda: [member.owns() for member in members] == [PARTITIONS // 2] * 2, 'the second member')
+        wait(lambda: [len(member.owned) for member in members] == [PARTITIONS // 2] * 2, 'the second member')
         second, began = time.monotonic() - began, time.monotonic()
         members.pop().close()
-        wait(lambda: members[0].owns() == PARTITIONS, 'the one that stays')
+        wait(lambda: len(members[0].owned) == PARTITIONS, 'the one that stays')
         return {'first': first, 'second': second, 'leave': time.monotonic() - began}
     finally:
         for member in members:
@@ -253,12 +280,11 @@ def measure(rounds: int, count: int, scratch: Path) -> list[dict]:
             create_topics(bootstrap, topics)
         for number in range(-1, rounds):  # the first round warms up
             turn = list(servers.items())[::1 if number % 2 else -1]
-            for name, found in [*((server, lambda at=at: latencies(at, f'latency-{number}', count, .002)) for server, at in turn),
-                                (LIMIT, lambda: echoes(count, .002))]:
-                sample = sorted(found())
+            lanes = {server: Lane(at, f'latency-{number}') for server, at in turn} | {LIMIT: Echo()}
+            for name, found in latencies(lanes, count, PAUSE).items():
                 if number >= 0:
-                    add(number, 'latency p50', name, sample[len(sample) // 2])
-                    add(number, 'latency p99', name, sample[len(sample) * 99 // 100])
+                    for percent in (50, 99):
+                        add(number, f'latency p{percent}', name, sorted(found)[len(found) * percent // 100])
             for protocol in ('classic', 'consumer'):
                 for server, at in turn:
                     for what, seconds in rebalance(at, f'shared-{number}', protocol).items():
@@ -270,7 +296,7 @@ def measure(rounds: int, count: int, scratch: Path) -> list[dict]:
 # --- The report -------------------------------------------------------------------------------------------------------
 
 ROWS = {'start': ('from start to the first answer', LIMIT + ' here is a Python that only binds a port'),
-        'latency p50': ('a record from `produce` to the consumer, half of them within', 'one record every 2 ms, acks=all; the limit is one socket, there and back'),
+        'latency p50': ('a record from `produce` to the consumer, half of them within', 'one record to each in turn, every 2 ms, acks=all; the limit is one socket, there and back'),
         'latency p99': ('… 99 of 100 within', ''),
         'classic first': ('classic group: first member has all 12 partitions after', f'heartbeats every {HEARTBEAT} ms'),
         'classic second': ('… a second one came, and each has 6 after', 'two rebalances, since the assignment is cooperative'),
