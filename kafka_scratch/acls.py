@@ -4,14 +4,14 @@
 
 # %% auto #0
 __all__ = ['EVERYBODY', 'ANYWHERE', 'EVERY_NAME', 'IMPLIED', 'STANDARD', 'AclConfig', 'describe_acls', 'create_acls',
-           'delete_acls', 'describe_user_scram_credentials', 'Fault', 'TWICE', 'HASHES', 'alter_user_scram_credentials',
-           'EXACT', 'DEFAULT', 'SPECIFIED', 'ENTITIES', 'describe_client_quotas', 'Pattern', 'Permission', 'covers',
-           'concerns', 'decide', 'Rules', 'read_acl_config', 'Authorizer', 'host_text', 'DescribeAclsRequest',
-           'AclDescription', 'DescribeAclsResource', 'DescribeAclsResponse', 'matches_name', 'matches', 'check_filter',
-           'check_access', 'answer_describe_acls', 'AclCreation', 'CreateAclsRequest', 'AclCreationResult',
-           'CreateAclsResponse', 'name_in', 'rule_fault', 'is_vague', 'write_or_fail', 'words', 'new_rule',
-           'answer_create_acls', 'DeleteAclsFilter', 'DeleteAclsRequest', 'DeleteAclsMatchingAcl',
-           'DeleteAclsFilterResult', 'DeleteAclsResponse', 'filter_fault', 'deleted', 'answer_delete_acls', 'UserName',
+           'delete_acls', 'describe_user_scram_credentials', 'TWICE', 'HASHES', 'alter_user_scram_credentials', 'EXACT',
+           'DEFAULT', 'SPECIFIED', 'ENTITIES', 'describe_client_quotas', 'Pattern', 'Permission', 'covers', 'concerns',
+           'decide', 'Rules', 'read_acl_config', 'Authorizer', 'host_text', 'DescribeAclsRequest', 'AclDescription',
+           'DescribeAclsResource', 'DescribeAclsResponse', 'matches_name', 'matches', 'check_filter', 'check_access',
+           'answer_describe_acls', 'AclCreation', 'CreateAclsRequest', 'AclCreationResult', 'CreateAclsResponse',
+           'name_in', 'rule_fault', 'is_vague', 'write_or_fail', 'words', 'new_rule', 'answer_create_acls',
+           'DeleteAclsFilter', 'DeleteAclsRequest', 'DeleteAclsMatchingAcl', 'DeleteAclsFilterResult',
+           'DeleteAclsResponse', 'filter_fault', 'deleted', 'answer_delete_acls', 'UserName',
            'DescribeUserScramCredentialsRequest', 'CredentialInfo', 'DescribeUserScramCredentialsResult',
            'DescribeUserScramCredentialsResponse', 'describe_user', 'answer_describe_user_scram_credentials',
            'ScramCredentialDeletion', 'ScramCredentialUpsertion', 'AlterUserScramCredentialsRequest',
@@ -25,7 +25,7 @@ from ipaddress import ip_address
 from .primitives import *
 from .schema import *
 from .frames import CLUSTER_NAME, OPERATIONS, RESOURCES
-from .frames import Api, Caller, ErrorCode, Operation, Refused, Resource
+from .frames import Api, ApiError, Caller, ErrorCode, Operation, Refused, Resource
 from .partition_log import StorageError
 from .metadata_records import AccessControlEntryRecord, EntityData, RemoveAccessControlEntryRecord
 from .metadata_records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
@@ -513,23 +513,22 @@ class AlterUserScramCredentialsResponse:
     results: Array[AlterUserScramCredentialsResult]
 
 # %% ../nbs/44_acls.ipynb #0d903596
-Fault = namedtuple('Fault', 'error text')
-TWICE = Fault(ErrorCode.DUPLICATE_RESOURCE, 'A user credential cannot be altered twice in the same request')
+TWICE = ApiError(ErrorCode.DUPLICATE_RESOURCE, 'A user credential cannot be altered twice in the same request')
 HASHES = {hash.number: hash for hash in SCRAM.values()}
 
 # %% ../nbs/44_acls.ipynb #3f972414
-def user_fault(change, image) -> Fault | None:
+def user_fault(change, image) -> ApiError | None:
     "Why a credential can't be changed like that; None if it can."
-    if not change.name: return Fault(ErrorCode.UNACCEPTABLE_CREDENTIAL, 'Username must not be empty')
-    if change.mechanism not in HASHES: return Fault(ErrorCode.UNSUPPORTED_SASL_MECHANISM, 'Unknown SCRAM mechanism')
+    if not change.name: return ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, 'Username must not be empty')
+    if change.mechanism not in HASHES: return ApiError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, 'Unknown SCRAM mechanism')
     if isinstance(change, ScramCredentialDeletion):
         if (change.mechanism, change.name) in image.scram: return None
-        return Fault(ErrorCode.RESOURCE_NOT_FOUND, 'Attempt to delete a user credential that does not exist')
+        return ApiError(ErrorCode.RESOURCE_NOT_FOUND, 'Attempt to delete a user credential that does not exist')
     if change.iterations < HASHES[change.mechanism].least:
-        return Fault(ErrorCode.UNACCEPTABLE_CREDENTIAL, 'Too few iterations')
+        return ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, 'Too few iterations')
     if change.iterations > HASHES[change.mechanism].most:
-        return Fault(ErrorCode.UNACCEPTABLE_CREDENTIAL, 'Too many iterations')
-    if not change.salted_password: return Fault(ErrorCode.UNKNOWN_SERVER_ERROR, None)
+        return ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, 'Too many iterations')
+    if not change.salted_password: return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, None)
 
 # %% ../nbs/44_acls.ipynb #a50873ee
 def user_record(change) -> Message:
@@ -546,7 +545,7 @@ def answer_alter_user_scram_credentials(request, version: int, broker) -> AlterU
     "Writes the keys of users, and removes them."
     asked, changes, faults = [*request.deletions, *request.upsertions], {}, {}   # by the user's name
     if not broker.allows(Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME):
-        faults = {change.name: Fault(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 'The request needs ALTER permission.')
+        faults = {change.name: ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 'The request needs ALTER permission.')
                   for change in asked}
     else:
         for change in asked:
@@ -555,13 +554,13 @@ def answer_alter_user_scram_credentials(request, version: int, broker) -> AlterU
             if fault: faults[change.name] = fault
             else: changes[change.name] = change
         if len(changes) > MOST_RECORDS:
-            faults |= {name: Fault(ErrorCode.POLICY_VIOLATION, TOO_MANY) for name in changes}
+            faults |= {name: ApiError(ErrorCode.POLICY_VIOLATION, TOO_MANY) for name in changes}
             changes = {}
         elif not write_or_fail(broker, [user_record(change) for change in changes.values()]):
-            faults |= {name: Fault(ErrorCode.KAFKA_STORAGE_ERROR, None) for name in changes}
+            faults |= {name: ApiError(ErrorCode.KAFKA_STORAGE_ERROR, None) for name in changes}
             changes = {}
     results = [AlterUserScramCredentialsResult(user=name, error_message=None) for name in changes]
-    results += [AlterUserScramCredentialsResult(user=name, error_code=fault.error, error_message=fault.text) for name,
+    results += [AlterUserScramCredentialsResult(user=name, error_code=fault.code, error_message=fault.message) for name,
                 fault in faults.items()]
     return AlterUserScramCredentialsResponse(results=results)
 
@@ -609,24 +608,24 @@ EXACT, DEFAULT, SPECIFIED = range(3)
 ENTITIES = 'user', 'client-id', 'ip'
 
 # %% ../nbs/44_acls.ipynb #9c12debd
-def quota_fault(components: list[ComponentData]) -> Fault | None:
+def quota_fault(components: list[ComponentData]) -> ApiError | None:
     "What is wrong with a filter; None if nothing is."
     seen = set()
     for each in components:
         kind, match, text = each.entity_type, each.match_type, None
         if not kind: text = 'Invalid empty entity type.'
         elif kind in seen: text = f'Entity type {kind} cannot appear more than once in the filter.'
-        elif kind not in ENTITIES: return Fault(ErrorCode.UNSUPPORTED_VERSION, f'Unsupported entity type {kind}')
+        elif kind not in ENTITIES: return ApiError(ErrorCode.UNSUPPORTED_VERSION, f'Unsupported entity type {kind}')
         elif match not in (EXACT, DEFAULT, SPECIFIED): text = f'Unknown match type {match}'
         elif match == EXACT and each.match is None:
             text = 'Request specified MATCH_TYPE_EXACT, but set match string to null.'
         elif match != EXACT and each.match is not None:
             name = 'DEFAULT' if match == DEFAULT else 'SPECIFIED'
             text = f'Request specified MATCH_TYPE_{name}, but also specified a match string.'
-        if text: return Fault(ErrorCode.INVALID_REQUEST, text)
+        if text: return ApiError(ErrorCode.INVALID_REQUEST, text)
         seen.add(kind)
     if 'ip' in seen and len(seen) > 1:
-        return Fault(ErrorCode.INVALID_REQUEST,
+        return ApiError(ErrorCode.INVALID_REQUEST,
                      'Invalid entity filter component combination. IP filter component should not be used with '
                                                 'user or clientId filter component.')
 
@@ -645,7 +644,7 @@ def answer_describe_client_quotas(request: DescribeClientQuotasRequest, version:
         return DescribeClientQuotasResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=None,
                                             entries=None)
     if fault := quota_fault(request.components):
-        return DescribeClientQuotasResponse(error_code=fault.error, error_message=fault.text, entries=None)
+        return DescribeClientQuotasResponse(error_code=fault.code, error_message=fault.message, entries=None)
     entries = [EntryData(entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
                          values=[ValueData(key=key, value=value) for key, value in sorted(values.items())])
                for entity, values in sorted(broker.image.quotas.items(), key=repr) if fits(dict(entity), request)]

@@ -12,8 +12,8 @@ __all__ = ['TOPIC', 'BROKER', 'BROKER_LOGGER', 'CLIENT_METRICS', 'GROUP', 'Setti
            'DescribeConfigsResponse', 'AlterableConfig', 'AlterConfigsResource', 'IncrementalAlterConfigsRequest',
            'AlterConfigsResourceResponse', 'IncrementalAlterConfigsResponse', 'ReplacingConfig',
            'ReplaceConfigsResource', 'AlterConfigsRequest', 'AlterConfigsResponse', 'ListConfigResourcesRequest',
-           'ConfigResource', 'ListConfigResourcesResponse', 'read_table', 'Fault', 'storage_fault', 'bad_request',
-           'bad_config', 'invalid', 'parse_value', 'parse_number', 'show_value', 'tidy', 'check_value', 'check_bounds',
+           'ConfigResource', 'ListConfigResourcesResponse', 'read_table', 'storage_fault', 'bad_request', 'bad_config',
+           'invalid', 'parse_value', 'parse_number', 'show_value', 'tidy', 'check_value', 'check_bounds',
            'check_replicas', 'Source', 'layers', 'synonyms_of', 'look_up', 'in_force', 'topic_entry', 'describe_topic',
            'broker_entry', 'describe_broker', 'check_node', 'own_entry', 'describe_group', 'describe_client_metrics',
            'describe_loggers', 'check_allowed', 'check_topic_name', 'describe_existing', 'describe',
@@ -29,7 +29,7 @@ from collections import Counter, namedtuple
 from decimal import Decimal
 from .primitives import *
 from .schema import *
-from .frames import CLUSTER_NAME, Api, ErrorCode, Operation, Resource
+from .frames import CLUSTER_NAME, Api, ApiError, ErrorCode, Operation, Resource
 from .partition_log import LogConfig, StorageError
 from .metadata_records import ConfigRecord
 from .image import Image
@@ -209,23 +209,17 @@ TOPIC_TABLE = read_table('''
 TYPES = 'UNKNOWN BOOLEAN STRING INT SHORT LONG DOUBLE LIST CLASS PASSWORD'.split()   # by their number in an answer
 
 # %% ../nbs/33_configs.ipynb #8c289d17
-class Fault(Exception):
-    "Why something that was asked for isn't done: an error code, and a sentence."
-    def __init__(self, code: int, message: str | None = None):
-        super().__init__(message)
-        self.code, self.message = code, message
-
 MOST_RECORDS = 10_000   # in one request: they are written in one piece, and everybody else waits meanwhile
 TOO_MANY = 'Unable to perform excessively large batch operation.'
 
-def storage_fault(broker, error: StorageError) -> Fault:
+def storage_fault(broker, error: StorageError) -> ApiError:
     "The disk refused. Why, and in which directory, is for whoever runs the broker; the client hears that it was the disk."
     broker.logs.note(f"the metadata log can't be written: {error}")
-    return Fault(ErrorCode.KAFKA_STORAGE_ERROR)
+    return ApiError(ErrorCode.KAFKA_STORAGE_ERROR)
 
-def bad_request(text: str) -> Fault: return Fault(ErrorCode.INVALID_REQUEST, text)
-def bad_config(text: str) -> Fault: return Fault(ErrorCode.INVALID_CONFIG, text)
-def invalid(setting: Setting, shown: str, why: str) -> Fault:
+def bad_request(text: str) -> ApiError: return ApiError(ErrorCode.INVALID_REQUEST, text)
+def bad_config(text: str) -> ApiError: return ApiError(ErrorCode.INVALID_CONFIG, text)
+def invalid(setting: Setting, shown: str, why: str) -> ApiError:
     return bad_config(f'Invalid value {shown} for configuration {setting.name}: {why}')
 
 # %% ../nbs/33_configs.ipynb #57096219
@@ -264,7 +258,7 @@ def show_value(value) -> str:
 def tidy(setting: Setting, text: str) -> str:
     "A text as it is shown. One that can't be read (who wrote that into the log?) stays as it is."
     try: return show_value(parse_value(setting, text))
-    except Fault: return text
+    except ApiError: return text
 
 # %% ../nbs/33_configs.ipynb #8e9857dc
 def check_value(setting: Setting, value):
@@ -514,9 +508,9 @@ def describe_loggers(broker, name: str) -> list[DescribeConfigsResourceResult]:
 
 # %% ../nbs/33_configs.ipynb #d302f63a
 GUARDED = {TOPIC: Resource.TOPIC, GROUP: Resource.GROUP}   # all others: the cluster
-DENIED = {Resource.TOPIC: Fault(ErrorCode.TOPIC_AUTHORIZATION_FAILED, 'Topic authorization failed.'),
-          Resource.GROUP: Fault(ErrorCode.GROUP_AUTHORIZATION_FAILED, 'Group authorization failed.'),
-          Resource.CLUSTER: Fault(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 'Cluster authorization failed.')}
+DENIED = {Resource.TOPIC: ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, 'Topic authorization failed.'),
+          Resource.GROUP: ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED, 'Group authorization failed.'),
+          Resource.CLUSTER: ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 'Cluster authorization failed.')}
 
 def check_allowed(broker, operation: int, kind: int, name: str):
     "Refuses who may not."
@@ -532,12 +526,12 @@ def check_topic_name(name: str):
     elif not re.fullmatch(r'[a-zA-Z0-9._-]+', name):
         problem = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     else: return
-    raise Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, f'Topic name is invalid: {problem}')
+    raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f'Topic name is invalid: {problem}')
 
 # %% ../nbs/33_configs.ipynb #c24e805f
 def describe_existing(broker, name: str) -> list[DescribeConfigsResourceResult]:
     check_topic_name(name)
-    if name not in broker.image.topics: raise Fault(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, '')
+    if name not in broker.image.topics: raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, '')
     return describe_topic(broker, name)
 
 DESCRIBE = {TOPIC: describe_existing, BROKER: describe_broker, BROKER_LOGGER: describe_loggers,
@@ -553,7 +547,7 @@ def describe(resource: DescribeConfigsResource, request: DescribeConfigsRequest,
     try:
         check_allowed(broker, Operation.DESCRIBE_CONFIGS, kind, name)
         result.configs = [entry for entry in DESCRIBE[kind](broker, name) if not keys or entry.name in keys]
-    except Fault as fault: result.error_code, result.error_message = fault.code, fault.message
+    except ApiError as fault: result.error_code, result.error_message = fault.code, fault.message
     for entry in result.configs:
         if not request.include_synonyms: entry.synonyms = []
         if not request.include_documentation and kind != BROKER_LOGGER: entry.documentation = None
@@ -594,7 +588,7 @@ def change(kind: int, settings: dict[str, str], changes: list[AlterableConfig]) 
             if each.config_operation == APPEND: parts += [part for part in given if part not in parts]
             else: parts = [part for part in parts if part not in given]
             settings[each.name] = ','.join(parts)
-        else: raise Fault(ErrorCode.UNKNOWN_SERVER_ERROR)
+        else: raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)
     return settings
 
 # %% ../nbs/33_configs.ipynb #9f544fc8
@@ -672,7 +666,7 @@ def check_broker_settings(settings: dict[str, str], changed: set[str], name: str
                                                      f'broker id must be specified: Set({", ".join(alone)})')
     for setting in map(BROKER_TABLE.get, settings.keys() & BROKER_TABLE.keys()):
         try: check_value(setting, parse_value(setting, settings[setting.name]))
-        except Fault as fault: raise bad_request(fault.message) from None
+        except ApiError as fault: raise bad_request(fault.message) from None
     check_agreement(settings, changed, name, image)
 
 # %% ../nbs/33_configs.ipynb #03fd6f26
@@ -692,7 +686,7 @@ def check_target(kind: int, name: str, broker):
     if kind == CLIENT_METRICS and not name: raise bad_request("Subscription name can't be empty")
     if kind == TOPIC: check_topic_name(name)
     if kind == TOPIC and name not in broker.image.topics:
-        raise Fault(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
 
 # %% ../nbs/33_configs.ipynb #9347cf02
 def check_changes(changes: list):
@@ -744,11 +738,11 @@ def alter_each(request, broker, alter) -> list[AlterConfigsResourceResponse]:
             if counts[kind, name] > 1: raise bad_request('Each resource must appear at most once.')
             check_changes(resource.configs)
             records += alter(resource)
-        except Fault as fault: answer.error_code, answer.error_message = fault.code, fault.message
+        except ApiError as fault: answer.error_code, answer.error_message = fault.code, fault.message
     try:
-        if len(records) > MOST_RECORDS: raise Fault(ErrorCode.POLICY_VIOLATION, TOO_MANY)
+        if len(records) > MOST_RECORDS: raise ApiError(ErrorCode.POLICY_VIOLATION, TOO_MANY)
         if not request.validate_only: write_settings(records, broker)
-    except Fault as fault:
+    except ApiError as fault:
         for answer in answers: answer.error_code, answer.error_message = fault.code, fault.message
     return answers
 
@@ -763,7 +757,7 @@ def alter_incrementally(resource: AlterConfigsResource, broker, validate_only: b
     kind, name, changes = resource.resource_type, resource.resource_name, resource.configs
     if kind == BROKER_LOGGER:
         if not broker.allows(Operation.ALTER_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
-            raise Fault(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+            raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         check_loggers(name, changes, broker)
         if not validate_only: LOG_LEVELS.update({each.name: each.value for each in changes})
         return []

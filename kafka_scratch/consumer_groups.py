@@ -17,12 +17,12 @@ __all__ = ['NOTHING', 'STABLE', 'UNREVOKED', 'UNRELEASED', 'JOINING', 'LEAVING',
            'ConsumerGroupPartitionMetadataKey', 'ConsumerGroupPartitionMetadataValue', 'old_metadata_noted', 'Draft',
            'still_has', 'reconcile', 'read_consumer_group_config', 'group_setting', 'topics_of', 'topics_of_all',
            'assignor_of', 'mark_of', 'fingerprint', 'raise_epoch', 'renew_target', 'move', 'forget', 'remove',
-           'readers_of', 'forget_pattern', 'Refusal', 'check_request', 'check_epoch', 'static_member', 'find_member',
-           'welcome', 'described', 'group_for', 'unheeded', 'plan', 'beat', 'describe', 'check_pattern', 'leave',
-           'wind', 'set_clock', 'run_down', 'loaded', 'resolve_soon', 'resolve', 'matching', 'check_commit',
-           'check_fetch', 'tombstones', 'answer_consumer_group_heartbeat', 'ConsumerGroupDescribeRequest',
-           'NamedPartitions', 'NamedAssignment', 'DescribedMember', 'DescribedGroup', 'ConsumerGroupDescribeResponse',
-           'named', 'show_member', 'describe_group', 'answer_consumer_group_describe']
+           'readers_of', 'forget_pattern', 'check_request', 'check_epoch', 'static_member', 'find_member', 'welcome',
+           'described', 'group_for', 'unheeded', 'plan', 'beat', 'describe', 'check_pattern', 'leave', 'wind',
+           'set_clock', 'run_down', 'loaded', 'resolve_soon', 'resolve', 'matching', 'check_commit', 'check_fetch',
+           'tombstones', 'answer_consumer_group_heartbeat', 'ConsumerGroupDescribeRequest', 'NamedPartitions',
+           'NamedAssignment', 'DescribedMember', 'DescribedGroup', 'ConsumerGroupDescribeResponse', 'named',
+           'show_member', 'describe_group', 'answer_consumer_group_describe']
 
 # %% ../nbs/40_consumer_groups.ipynb #47b7e1e0
 import copy
@@ -30,7 +30,7 @@ from collections import Counter, namedtuple
 from functools import lru_cache
 from .primitives import *
 from .schema import *
-from .frames import Api, ErrorCode, Operation, Resource
+from .frames import Api, ApiError, ErrorCode, Operation, Resource
 from .partition_log import StorageError
 from .image import Image
 from .config import Properties, read_number
@@ -439,12 +439,6 @@ def forget_pattern(draft: Draft, pattern: str):
         draft.note(ConsumerGroupRegularExpressionKey(group_id=draft.group.group_id, regular_expression=pattern), None)
 
 # %% ../nbs/40_consumer_groups.ipynb #10e426e4
-class Refusal(Exception):
-    "A request that gets an error for an answer: which, and why."
-    def __init__(self, code: int, why: str):
-        super().__init__(why)
-        self.code = code
-
 def check_request(request: ConsumerGroupHeartbeatRequest, version: int, config: ConsumerGroupConfig):
     "Refuses what makes no sense."
     epoch, first = request.member_epoch, request.member_epoch == JOINING
@@ -460,16 +454,16 @@ def check_request(request: ConsumerGroupHeartbeatRequest, version: int, config: 
         'only a static member can go away for a moment': epoch == AWAY and request.instance_id is None,
         f'no member can have the epoch {epoch}': epoch < AWAY}
     for problem, there in problems.items():
-        if there: raise Refusal(ErrorCode.INVALID_REQUEST, problem)
+        if there: raise ApiError(ErrorCode.INVALID_REQUEST, problem)
     if request.server_assignor is not None and request.server_assignor not in config.assignors:
-        raise Refusal(ErrorCode.UNSUPPORTED_ASSIGNOR, f'the assignors here are {", ".join(config.assignors)}')
+        raise ApiError(ErrorCode.UNSUPPORTED_ASSIGNOR, f'the assignors here are {", ".join(config.assignors)}')
 
 # %% ../nbs/40_consumer_groups.ipynb #cb0962a8
 def check_epoch(member: Member, epoch: int, owned: frozenset | None):
     "Fences a member that isn't where it should be. It may have missed our last answer."
     missed_one = epoch == member.previous_epoch and owned is not None and owned <= member.assigned
     if epoch == member.epoch or epoch < member.epoch and missed_one: return
-    raise Refusal(ErrorCode.FENCED_MEMBER_EPOCH, f'you say epoch {epoch}, but we know you at {member.epoch}: drop all and join again')
+    raise ApiError(ErrorCode.FENCED_MEMBER_EPOCH, f'you say epoch {epoch}, but we know you at {member.epoch}: drop all and join again')
 
 # %% ../nbs/40_consumer_groups.ipynb #cd9db557
 def static_member(group: ConsumerGroup, instance_id: str) -> Member | None:
@@ -479,10 +473,10 @@ def find_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -
     "The member who speaks, if it is one."
     if instance_id is None:
         if member_id in group.members: return group.members[member_id]
-        raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f'{member_id!r} is no member of {group.group_id!r}')
+        raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f'{member_id!r} is no member of {group.group_id!r}')
     known = static_member(group, instance_id)
-    if known is None: raise Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f'nobody in {group.group_id!r} has the instance id {instance_id!r}')
-    if known.member_id != member_id: raise Refusal(ErrorCode.FENCED_INSTANCE_ID, f'{instance_id!r} is now {known.member_id!r}')
+    if known is None: raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, f'nobody in {group.group_id!r} has the instance id {instance_id!r}')
+    if known.member_id != member_id: raise ApiError(ErrorCode.FENCED_INSTANCE_ID, f'{instance_id!r} is now {known.member_id!r}')
     return known
 
 # %% ../nbs/40_consumer_groups.ipynb #d9c8bac1
@@ -491,7 +485,7 @@ def welcome(draft: Draft, member_id: str, instance_id: str | None) -> Member:
     group = draft.group
     known = static_member(group, instance_id) if instance_id is not None else None
     if known is None: return group.members.get(member_id, Member(member_id))
-    if known.epoch != AWAY: raise Refusal(ErrorCode.UNRELEASED_INSTANCE_ID, f'{instance_id!r} is in use by {known.member_id!r}')
+    if known.epoch != AWAY: raise ApiError(ErrorCode.UNRELEASED_INSTANCE_ID, f'{instance_id!r} is in use by {known.member_id!r}')
     heir = known._replace(member_id=member_id, epoch=JOINING, previous_epoch=0)
     target = group.target.get(known.member_id, frozenset())
     forget(draft, known.member_id)
@@ -519,9 +513,9 @@ def group_for(coordinator: GroupCoordinator, group_id: str, joining: bool) -> tu
     "The group, and the records that make room for it."
     known = coordinator.groups.get(group_id)
     if known is not None and known.kind == 'consumer': return known, []
-    if not joining: raise Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f'{group_id!r} is no group of this kind')
+    if not joining: raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f'{group_id!r} is no group of this kind')
     if known is None: return ConsumerGroup(group_id), []
-    if not known.is_empty: raise Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f'{group_id!r} is a classic group with members, and is not converted here')
+    if not known.is_empty: raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f'{group_id!r} is a classic group with members, and is not converted here')
     return ConsumerGroup(group_id), known.tombstones()
 
 MIGRATION = 'group.consumer.migration.policy'
@@ -538,7 +532,7 @@ def plan(coordinator: GroupCoordinator, group: ConsumerGroup, request: ConsumerG
     image, config = coordinator.image, coordinator.settings(read_consumer_group_config)
     draft, joining, owned = Draft(group), request.member_epoch == JOINING, as_places(request.topic_partitions)
     if len(group.members) >= config.max_size and request.member_id not in group.members:
-        raise Refusal(ErrorCode.GROUP_MAX_SIZE_REACHED, f'{group.group_id!r} may have {config.max_size} members, and has them')
+        raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED, f'{group.group_id!r} may have {config.max_size} members, and has them')
     if joining: member = welcome(draft, request.member_id or uuid_text(new_id()), request.instance_id)
     else: member = find_member(group, request.member_id, request.instance_id)
     check_epoch(member, request.member_epoch, owned)
@@ -586,7 +580,7 @@ def describe(draft: Draft, member: Member, about: ConsumerGroupMemberMetadataVal
 
 def check_pattern(pattern: str):
     try: Pattern(pattern)
-    except PatternError as error: raise Refusal(ErrorCode.INVALID_REGULAR_EXPRESSION, f'{pattern!r}: {error}') from None
+    except PatternError as error: raise ApiError(ErrorCode.INVALID_REGULAR_EXPRESSION, f'{pattern!r}: {error}') from None
 
 # %% ../nbs/40_consumer_groups.ipynb #1dd8c6da
 def leave(coordinator: GroupCoordinator, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
@@ -709,13 +703,13 @@ def answer_consumer_group_heartbeat(request: ConsumerGroupHeartbeatRequest, vers
     def may_see(topic): return broker.allows(Operation.DESCRIBE, Resource.TOPIC, topic)
     try:
         if not broker.allows(Operation.READ, Resource.GROUP, request.group_id):
-            raise Refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED, f'{request.group_id!r} is not yours to read')
+            raise ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED, f'{request.group_id!r} is not yours to read')
         if not all(map(may_see, request.subscribed_topic_names or [])):
-            raise Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, 'some of these topics are not yours to see')
+            raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, 'some of these topics are not yours to see')
         coordinator = broker.groups
         check_request(request, version, coordinator.settings(read_consumer_group_config))
         return leave(coordinator, request) if request.member_epoch < 0 else beat(coordinator, request, broker.caller, may_see)
-    except Refusal as refused: return ConsumerGroupHeartbeatResponse(error_code=refused.code, error_message=str(refused))
+    except ApiError as refused: return ConsumerGroupHeartbeatResponse(error_code=refused.code, error_message=str(refused))
     except StorageError as error: return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.NOT_COORDINATOR, error_message=str(error))
 
 consumer_group_heartbeat = Api(ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse, answer_consumer_group_heartbeat)
@@ -793,7 +787,7 @@ def describe_group(group_id: str, broker) -> DescribedGroup:
     if not broker.allows(Operation.DESCRIBE, Resource.GROUP, group_id): return no(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not group_id: return no(ErrorCode.INVALID_GROUP_ID)
     try: group, _ = group_for(broker.groups, group_id, joining=False)
-    except Refusal as refused: return no(refused.code, str(refused))
+    except ApiError as refused: return no(refused.code, str(refused))
     image, config = broker.groups.image, broker.groups.settings(read_consumer_group_config)
     members = [show_member(group, member, image) for member in group.members.values()]
     sides = [side for member in members for side in (member.assignment, member.target_assignment)]

@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['MAX_FRAME', 'API_VERSIONS', 'API_NAMES', 'ERROR_NAMES', 'OPERATIONS', 'RESOURCES', 'CLUSTER_NAME', 'Caller', 'PEEK',
            'Call', 'LENGTH_AND_ID', 'frame_size', 'FrameReader', 'RequestHeader', 'ResponseHeader', 'Api', 'Later',
-           'ErrorCode', 'error_name', 'Operation', 'Resource', 'Refused', 'find_api', 'check_version', 'call_of',
-           'read_request', 'write_response', 'explain_parts', 'explain_request', 'explain_response', 'Asked', 'span_of']
+           'ErrorCode', 'error_name', 'ApiError', 'Operation', 'Resource', 'Refused', 'find_api', 'check_version',
+           'call_of', 'read_request', 'write_response', 'explain_parts', 'explain_request', 'explain_response', 'Asked',
+           'span_of']
 
 # %% ../nbs/04_frames.ipynb #33ad6b8a
 import struct
@@ -156,6 +157,13 @@ def error_name(code: int) -> str | None:
 
 NOTES['error_code'] = error_name
 NOTES['api_key'] = lambda key: API_NAMES[key] if 0 <= key < len(API_NAMES) else None
+
+# %% ../nbs/04_frames.ipynb #7fb1888d
+class ApiError(Exception):
+    "What was asked for isn't done: an error code, and maybe a sentence that says why."
+    def __init__(self, code: int, message: str | None = None):
+        super().__init__(message or error_name(code))
+        self.code, self.message = code, message
 
 # %% ../nbs/04_frames.ipynb #92264d68
 class Operation:

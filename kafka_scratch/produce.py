@@ -21,7 +21,7 @@ from functools import cache
 from .primitives import *
 from .schema import *
 from .checksums import crc32c
-from .frames import Api, Asked, ErrorCode, Later, Operation, Refused, Resource, error_name
+from .frames import Api, ApiError, Asked, ErrorCode, Later, Operation, Refused, Resource, error_name
 from .records import CODEC_BITS, CONTROL, CRC_ENDS, CRC_STARTS, HEADER, HEADER_SIZE, LENGTH_ENDS
 from .records import LOG_APPEND_TIME, MAGIC, TRANSACTIONAL, BatchHeader
 from .describe_topic_partitions import INTERNAL_TOPICS
@@ -82,13 +82,13 @@ class ProduceResponse:
     node_endpoints: Array[NodeEndpoint] = field(versions='10+', tag=0)
 
 # %% ../nbs/25_produce.ipynb #c3e7e436
-class Rejected(Exception):
+class Rejected(ApiError):
     "A batch that isn't stored: the error, and where it matters, which records are to blame."
-    def __init__(self, error: int, message: str | None = None, record_errors=(),
+    def __init__(self, code: int, message: str | None = None, record_errors=(),
                  log_known: bool = True # does the answer say where the log starts?
                 ):
-        self.error, self.message, self.record_errors, self.log_known = error, message, list(record_errors), log_known
-        super().__init__(message or error)
+        super().__init__(code, message)
+        self.record_errors, self.log_known = list(record_errors), log_known
 
 # %% ../nbs/25_produce.ipynb #fe0a57e7
 SMALLEST = 14   # what Kafka takes for the least size of any batch, in any format
@@ -481,7 +481,7 @@ class Producing(Later):
             if hosted.log.unflushed >= hosted.log.config.flush_messages: self.to_flush[hosted.log] = response
         except Rejected as rejected:
             response = rejection(data.index, rejected, hosted.log)
-            if rejected.error == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            if rejected.code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 response.current_leader = LeaderIdAndEpoch(leader_id=hosted.leader, leader_epoch=hosted.leader_epoch)
         response.index = data.index
         return response
@@ -522,7 +522,7 @@ class Producing(Later):
 def rejection(index: int, rejected: Rejected, log=None) -> PartitionProduceResponse:
     "The answer for a batch that wasn't stored."
     start = log.start_offset if log and rejected.log_known else -1
-    return PartitionProduceResponse(index=index, error_code=rejected.error, base_offset=-1, log_start_offset=start,
+    return PartitionProduceResponse(index=index, error_code=rejected.code, base_offset=-1, log_start_offset=start,
                                     record_errors=rejected.record_errors, error_message=rejected.message)
 
 def respond(version: int, results: dict) -> ProduceResponse:

@@ -12,7 +12,8 @@ import asyncio, os, re, tempfile, threading
 from .config import ConfigError, read_config
 from .describe_topic_partitions import valid_name
 from .controller import topic_records
-from .configs import Fault, check_topic_settings
+from .configs import check_topic_settings
+from .frames import ApiError
 from .broker import new_event_loop
 from .client import Client
 from .node import Node
@@ -193,7 +194,7 @@ def add_topics(server: Node, topics: dict[str, tuple[int, dict]]):
     missing = {name: wish for name, wish in topics.items() if name not in server.log.image.topics}
     for name, (_, settings) in missing.items():
         try: check_topic_settings(settings, next(iter(server.brokers.values())))
-        except Fault as fault: raise ConfigError(f'the topic {name!r}: {fault.message}') from None
+        except ApiError as fault: raise ConfigError(f'the topic {name!r}: {fault.message}') from None
     server.controller.write([record for name, (count, settings) in missing.items()
                              for record in topic_records(name, [[server.node_id]] * count, settings)])
 

@@ -7,8 +7,8 @@ __all__ = ['sasl_handshake', 'sasl_authenticate', 'WRONG', 'ANOTHER', 'JAAS', 'J
            'SASL_NAME', 'NONCE', 'CLIENT_FIRST', 'CLIENT_FINAL', 'HIDDEN', 'SaslHandshakeRequest',
            'SaslHandshakeResponse', 'SaslAuthenticateRequest', 'SaslAuthenticateResponse', 'answer_sasl_handshake',
            'answer_sasl_authenticate', 'Denied', 'check_plain', 'parse_jaas', 'scram_keys', 'unescape_name', 'Scram',
-           'nobody', 'SaslConfig', 'read_sasl_config', 'read_plain_users', 'Rejected', 'Rejection', 'SaslGuard',
-           'Plain']
+           'nobody', 'SaslConfig', 'read_sasl_config', 'read_plain_users', 'AuthenticationFailed', 'Rejection',
+           'SaslGuard', 'Plain']
 
 # %% ../nbs/43_sasl.ipynb #f347a88f
 import base64, binascii, hashlib, hmac, re, secrets, time
@@ -225,7 +225,7 @@ def read_plain_users(own: Properties, listener: Listener) -> dict[str, str]:
             if option.startswith('user_')}
 
 # %% ../nbs/43_sasl.ipynb #20f852de
-class Rejected(Refused):
+class AuthenticationFailed(Refused):
     "A connection that is closed because its client didn't show who it is. `last_words` are sent before."
     def __init__(self, reason: str, last_words: bytes = b''):
         super().__init__(reason)
@@ -235,7 +235,7 @@ class Rejected(Refused):
 class Rejection(Later):
     "A refusal, after a while."
     def __init__(self, delay_ms: int, reason: str, last_words: bytes = b''):
-        self.timeout, self.rejected = delay_ms / 1000, Rejected(reason, last_words)
+        self.timeout, self.rejected = delay_ms / 1000, AuthenticationFailed(reason, last_words)
     def begin(self, wake): "Time alone decides."
     def answer(self): raise self.rejected
 

@@ -21,7 +21,7 @@ __all__ = ['TopicDefaults', 'Plan', 'MOST_PARTITIONS', 'METADATA_TOPIC', 'create
 from collections import Counter, namedtuple
 from .primitives import *
 from .schema import *
-from .frames import CLUSTER_NAME, Api, ErrorCode, Operation, Resource
+from .frames import CLUSTER_NAME, Api, ApiError, ErrorCode, Operation, Resource
 from .partition_log import StorageError
 from .metadata_records import PartitionRecord, RemoveTopicRecord
 from .image import Image
@@ -30,7 +30,7 @@ from .metadata import NO_ID, MetadataRequest, MetadataResponse, answer_metadata,
 from .metadata import cluster_operations, end_point
 from .config import Properties, read_choice, read_number
 from .controller import new_id, partition_record, topic_records
-from .configs import MOST_RECORDS, TOO_MANY, TOPIC_TABLE, Fault, Source, bad_config, bad_request
+from .configs import MOST_RECORDS, TOO_MANY, TOPIC_TABLE, Source, bad_config, bad_request
 from .configs import check_topic_name, check_topic_settings, describe_topic, layers, look_up, storage_fault
 
 # %% ../nbs/34_topics.ipynb #ba2d5fbe
@@ -99,12 +99,12 @@ def place(image: Image, count: int, replication_factor: int,
         problem = (f'The target replication factor of {replication_factor} cannot be reached because only {len(brokers)} '
                    'broker(s) are registered.')
     if problem:
-        raise Fault(ErrorCode.INVALID_REPLICATION_FACTOR, f'Unable to replicate the partition {replication_factor} time(s): {problem}')
+        raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, f'Unable to replicate the partition {replication_factor} time(s): {problem}')
     turns = [alive[n % len(alive):] + alive[:n % len(alive)] + brokers[len(alive):] for n in range(first, first + count)]
     return [turn[:replication_factor] for turn in turns]
 
 # %% ../nbs/34_topics.ipynb #95e7146b
-def bad_assignment(text: str) -> Fault: return Fault(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+def bad_assignment(text: str) -> ApiError: return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
 
 def check_replicas(image: Image, replicas: list[int], replication_factor: int):
     "Refuses a list of replicas that can't be."
@@ -155,12 +155,12 @@ def check_new_name(name: str, image: Image, alike: dict[str, list[str]] | None =
                   ):
     "Refuses a name that a new topic can't have."
     check_topic_name(name)
-    if name in image.topics: raise Fault(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    if name in image.topics: raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     if '.' not in name and '_' not in name: return
     if alike is None: alike = look_alikes(image.topics)
     similar = sorted(alike.get(name.replace('.', '_'), []))
     problem = f"Topic '{name}' collides with existing topic: {', '.join(similar)}"
-    if similar: raise Fault(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    if similar: raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
 
 # %% ../nbs/34_topics.ipynb #6f82f009
 Plan = namedtuple('Plan', 'name topic_id settings assignment')
@@ -184,10 +184,10 @@ def plan_partitions(wanted: CreatableTopic, broker) -> list[list[int]]:
             raise bad_request(f'A manual partition assignment was specified, but {what} was not set to -1.')
         return placed_by_hand(broker.image, wanted.assignments)
     if wanted.replication_factor < -1 or wanted.replication_factor == 0:
-        raise Fault(ErrorCode.INVALID_REPLICATION_FACTOR,
+        raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR,
                     'Replication factor must be larger than 0, or -1 to use the default value.')
     if wanted.num_partitions < -1 or wanted.num_partitions == 0:
-        raise Fault(ErrorCode.INVALID_PARTITIONS, 'Number of partitions was set to an invalid non-positive value.')
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, 'Number of partitions was set to an invalid non-positive value.')
     count = defaults.partitions if wanted.num_partitions == -1 else wanted.num_partitions
     replicas = defaults.replication_factor if wanted.replication_factor == -1 else wanted.replication_factor
     return place(broker.image, count, replicas)
@@ -212,12 +212,12 @@ def check_total(wanted: list[CreatableTopic], defaults: TopicDefaults):
     "Refuses a request that asks for too much."
     def count(each): return defaults.partitions if each.num_partitions == -1 else max(each.num_partitions, 0)
     if sum(len(each.assignments) or count(each) for each in wanted) > MOST_PARTITIONS:
-        raise Fault(ErrorCode.POLICY_VIOLATION, 'Excessively large number of partitions per request.')
+        raise ApiError(ErrorCode.POLICY_VIOLATION, 'Excessively large number of partitions per request.')
 
 # %% ../nbs/34_topics.ipynb #873446c2
 def refuse_request(request, wanted: list, broker):
     "Refuses a request as a whole."
-    if request.timeout_ms <= 0: raise Fault(ErrorCode.REQUEST_TIMED_OUT)
+    if request.timeout_ms <= 0: raise ApiError(ErrorCode.REQUEST_TIMED_OUT)
     check_total(wanted, read_topic_config(broker.properties))
 
 # %% ../nbs/34_topics.ipynb #b4271dd0
@@ -225,22 +225,22 @@ def may_create(broker, name: str) -> bool:
     return broker.allows(Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME) or broker.allows(Operation.CREATE, Resource.TOPIC, name)
 
 # %% ../nbs/34_topics.ipynb #55e9be50
-def sort_out(names: list[str], broker, may) -> dict[str, Fault]:
+def sort_out(names: list[str], broker, may) -> dict[str, ApiError]:
     "What is wrong with names before anybody looks at the rest: twice, or not allowed."
     twice = {name: bad_request('Duplicate topic name.') for name, count in Counter(names).items() if count > 1}
-    denied = Fault(ErrorCode.TOPIC_AUTHORIZATION_FAILED, 'Authorization failed.')
+    denied = ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, 'Authorization failed.')
     return {name: denied for name in names if not may(broker, name)} | twice
 
 # %% ../nbs/34_topics.ipynb #e107c768
-def make_plans(wanted: list[CreatableTopic], broker, validate_only: bool) -> dict[str, Plan | Fault]:
+def make_plans(wanted: list[CreatableTopic], broker, validate_only: bool) -> dict[str, Plan | ApiError]:
     "For each topic what will be, or why not; written, unless it was only a question."
     plans, image = {}, broker.image
     alike = look_alikes(image.topics) if any('.' in each.name or '_' in each.name for each in wanted) else {}
     for each in wanted:
         try: plans[each.name] = plan_topic(each, broker, alike)
-        except Fault as fault: plans[each.name] = fault
+        except ApiError as fault: plans[each.name] = fault
     records = [record for plan in plans.values() if isinstance(plan, Plan) for record in plan_records(plan, image)]
-    if len(records) > MOST_RECORDS: raise Fault(ErrorCode.POLICY_VIOLATION, TOO_MANY)
+    if len(records) > MOST_RECORDS: raise ApiError(ErrorCode.POLICY_VIOLATION, TOO_MANY)
     if validate_only: return plans
     try: broker.controller.write(records)
     except StorageError as error: raise storage_fault(broker, error) from None
@@ -278,7 +278,7 @@ def described(plan: Plan, broker):
 # %% ../nbs/34_topics.ipynb #91dd3f44
 METADATA_TOPIC = '__cluster_metadata'
 
-def not_made(name: str, fault: Fault) -> CreatableTopicResult:
+def not_made(name: str, fault: ApiError) -> CreatableTopicResult:
     "Why a topic wasn't made."
     return CreatableTopicResult(name=name, error_code=fault.code, error_message=fault.message)
 
@@ -293,7 +293,7 @@ def answer_create_topics(request: CreateTopicsRequest, version: int, broker) -> 
     try:
         if wanted: refuse_request(request, wanted, broker)
         plans = make_plans(wanted, broker, request.validate_only)
-    except Fault as fault: return CreateTopicsResponse(topics=[not_made(name, fault) for name in names])
+    except ApiError as fault: return CreateTopicsResponse(topics=[not_made(name, fault) for name in names])
     return CreateTopicsResponse(topics=[made(result, broker) if isinstance(result, Plan) else not_made(name, result)
                                         for name, result in (plans | refused).items()])
 
@@ -334,12 +334,12 @@ class CreatePartitionsResponse:
 def grow(wanted: CreatePartitionsTopic, image: Image) -> list[PartitionRecord]:
     "The records of the partitions that a topic is to get."
     topic = image.topics.get(wanted.name)
-    if topic is None: raise Fault(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if topic is None: raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     there, more = len(topic.states), wanted.count - len(topic.states)
-    if more == 0: raise Fault(ErrorCode.INVALID_PARTITIONS, f'Topic already has {there} partition(s).')
-    if more < 0: raise Fault(ErrorCode.INVALID_PARTITIONS, f'The topic {topic.name} currently has {there} partition(s); '
+    if more == 0: raise ApiError(ErrorCode.INVALID_PARTITIONS, f'Topic already has {there} partition(s).')
+    if more < 0: raise ApiError(ErrorCode.INVALID_PARTITIONS, f'The topic {topic.name} currently has {there} partition(s); '
                                                            f'{wanted.count} would not be an increase.')
-    if more > MOST_PARTITIONS: raise Fault(ErrorCode.UNKNOWN_SERVER_ERROR)   # Kafka has no better word for it
+    if more > MOST_PARTITIONS: raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)   # Kafka has no better word for it
     assignment = extend(wanted, image, more, topic.partition(min(topic.states)).replicas)
     return [led(partition_record(topic.topic_id, there + n, replicas), image) for n, replicas in enumerate(assignment)]
 
@@ -367,22 +367,22 @@ def answer_create_partitions(request: CreatePartitionsRequest, version: int, bro
     for each in request.topics:
         if each.name in refused: continue
         try:
-            if request.timeout_ms <= 0: raise Fault(ErrorCode.REQUEST_TIMED_OUT)
+            if request.timeout_ms <= 0: raise ApiError(ErrorCode.REQUEST_TIMED_OUT)
             new = grow(each, broker.image)
-            if len(records) + len(new) > MOST_PARTITIONS: raise Fault(ErrorCode.UNKNOWN_SERVER_ERROR)
-            results[each.name], records = Fault(ErrorCode.NONE), records + new
-        except Fault as fault: results[each.name] = fault
+            if len(records) + len(new) > MOST_PARTITIONS: raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)
+            results[each.name], records = ApiError(ErrorCode.NONE), records + new
+        except ApiError as fault: results[each.name] = fault
     if not request.validate_only: write_growth(records, results, broker)
     return CreatePartitionsResponse(results=[grown(name, result) for name, result in (refused | results).items()])
 
 # %% ../nbs/34_topics.ipynb #3bb16b61
-def grown(name: str, result: Fault) -> CreatePartitionsTopicResult:
+def grown(name: str, result: ApiError) -> CreatePartitionsTopicResult:
     "What became of a topic, which may be fault 0. Who may not is told no more than that."
     message = None if result.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED else result.message
     return CreatePartitionsTopicResult(name=name, error_code=result.code, error_message=message)
 
 # %% ../nbs/34_topics.ipynb #155a0bac
-def write_growth(records: list[PartitionRecord], results: dict[str, Fault], broker):
+def write_growth(records: list[PartitionRecord], results: dict[str, ApiError], broker):
     "Writes the new partitions of all topics together, and makes their directories."
     try: broker.controller.write(records)
     except StorageError as error:
@@ -427,7 +427,7 @@ def asked_for(request: DeleteTopicsRequest, version: int) -> list[DeleteTopicSta
     return request.topics if version >= 6 else [DeleteTopicState(name=name) for name in request.topic_names]
 
 # %% ../nbs/34_topics.ipynb #48dd922e
-def odd(entry: DeleteTopicState, count: int, both) -> Fault | None:
+def odd(entry: DeleteTopicState, count: int, both) -> ApiError | None:
     "What is wrong with an entry, whatever it names. `both`: names of topics that are named by their ids, too."
     problem = None
     if entry.name is None and entry.topic_id == NO_ID: problem = 'Neither topic name nor id were specified.'
@@ -444,12 +444,12 @@ def sees(broker, name: str, operation: int = Operation.DESCRIBE) -> bool:
 # %% ../nbs/34_topics.ipynb #4d1d3d32
 def find_doomed(entry: DeleteTopicState, result: DeletableTopicResult, broker):
     "The topic that an entry names, if it may be deleted. Its name goes into the result."
-    by_name, denied = entry.name is not None, Fault(ErrorCode.TOPIC_AUTHORIZATION_FAILED, 'Topic authorization failed.')
+    by_name, denied = entry.name is not None, ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, 'Topic authorization failed.')
     topic = broker.image.topics.get(entry.name) if by_name else broker.image.topics_by_id.get(entry.topic_id)
     name = topic.name if topic else entry.name
     if name is not None and not sees(broker, name): raise denied
-    if topic is None and by_name: raise Fault(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 'This server does not host this topic-partition.')
-    if topic is None: raise Fault(ErrorCode.UNKNOWN_TOPIC_ID, 'This server does not host this topic ID.')
+    if topic is None and by_name: raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 'This server does not host this topic-partition.')
+    if topic is None: raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, 'This server does not host this topic ID.')
     result.name = name
     if not sees(broker, name, Operation.DELETE): raise denied
     result.topic_id = topic.topic_id
@@ -470,7 +470,7 @@ def sort_doomed(entries: list[DeleteTopicState], broker) -> list[tuple]:
         try:
             if fault := odd(entry, counts[key], names): raise fault
             topic = find_doomed(entry, result, broker)
-        except Fault as fault: result.error_code, result.error_message = fault.code, fault.message
+        except ApiError as fault: result.error_code, result.error_message = fault.code, fault.message
         if entry.name in names: result.topic_id = broker.image.topics[entry.name].topic_id
         found[key] = result, topic
     return list(found.values())
@@ -481,18 +481,18 @@ def answer_delete_topics(request: DeleteTopicsRequest, version: int, broker) -> 
     entries = asked_for(request, version)
     try:
         if not read_topic_config(broker.properties).may_delete:
-            raise Fault(ErrorCode.TOPIC_DELETION_DISABLED if version >= 3 else ErrorCode.INVALID_REQUEST)
-        if request.timeout_ms <= 0: raise Fault(ErrorCode.REQUEST_TIMED_OUT)
+            raise ApiError(ErrorCode.TOPIC_DELETION_DISABLED if version >= 3 else ErrorCode.INVALID_REQUEST)
+        if request.timeout_ms <= 0: raise ApiError(ErrorCode.REQUEST_TIMED_OUT)
         found = sort_doomed(entries, broker)
         broker.controller.write([RemoveTopicRecord(topic_id=topic.topic_id) for _, topic in found if topic])
     except StorageError as error: return refuse_deletion(entries, storage_fault(broker, error))
-    except Fault as fault: return refuse_deletion(entries, fault)
+    except ApiError as fault: return refuse_deletion(entries, fault)
     forget = getattr(getattr(broker, 'groups', None), 'topics_deleted', lambda names: None)   # offsets that were committed for them
     forget({topic.name for _, topic in found if topic})
     return DeleteTopicsResponse(responses=[result for result, _ in found])
 
 # %% ../nbs/34_topics.ipynb #7f8eb211
-def refuse_deletion(entries: list[DeleteTopicState], fault: Fault) -> DeleteTopicsResponse:
+def refuse_deletion(entries: list[DeleteTopicState], fault: ApiError) -> DeleteTopicsResponse:
     "The same for all."
     return DeleteTopicsResponse(responses=[
         DeletableTopicResult(name=entry.name, topic_id=entry.topic_id, error_code=fault.code, error_message=fault.message)
@@ -520,7 +520,7 @@ def answer_metadata_creating(request: MetadataRequest, version: int, broker) -> 
     try:
         check_total(wanted, read_topic_config(broker.properties))
         make_plans(wanted, broker, validate_only=False)
-    except Fault:
+    except ApiError:
         if hasattr(broker, 'answers'): broker.answers.forget()   # perhaps next time: this answer shouldn't be repeated
     return answer
 

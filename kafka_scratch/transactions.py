@@ -8,10 +8,10 @@ __all__ = ['STATES', 'EMPTY', 'ONGOING', 'PREPARE_COMMIT', 'PREPARE_ABORT', 'COM
            'SETTLED', 'add_partitions_to_txn', 'BUMPS', 'end_txn', 'add_offsets_to_txn', 'txn_offset_commit',
            'write_txn_markers', 'list_transactions', 'describe_transactions', 'NOT_HERE', 'describe_producers',
            'TransactionLogKey', 'PartitionsSchema', 'TransactionLogValue', 'to_value', 'from_value', 'read_transaction',
-           'value_version', 'TransactionError', 'renewed', 'rotated', 'is_used_up', 'is_same_producer', 'joined',
-           'prepared', 'fenced', 'completed', 'end_marker', 'write_marker', 'read_transaction_config',
-           'transaction_store', 'TransactionDiary', 'TransactionKeeper', 'TransactionCoordinator', 'is_retry',
-           'may_repeat', 'AddPartitionsToTxnTopic', 'AddPartitionsToTxnTransaction', 'AddPartitionsToTxnRequest',
+           'value_version', 'renewed', 'rotated', 'is_used_up', 'is_same_producer', 'joined', 'prepared', 'fenced',
+           'completed', 'end_marker', 'write_marker', 'read_transaction_config', 'transaction_store',
+           'TransactionDiary', 'TransactionKeeper', 'TransactionCoordinator', 'is_retry', 'may_repeat',
+           'AddPartitionsToTxnTopic', 'AddPartitionsToTxnTransaction', 'AddPartitionsToTxnRequest',
            'AddPartitionsToTxnPartitionResult', 'AddPartitionsToTxnTopicResult', 'AddPartitionsToTxnResult',
            'AddPartitionsToTxnResponse', 'may_join', 'results_of', 'add_partitions', 'answer_add_partitions_to_txn',
            'EndTxnRequest', 'EndTxnResponse', 'answer_end_txn', 'AddOffsetsToTxnRequest', 'AddOffsetsToTxnResponse',
@@ -30,7 +30,7 @@ __all__ = ['STATES', 'EMPTY', 'ONGOING', 'PREPARE_COMMIT', 'PREPARE_ABORT', 'COM
 from collections import namedtuple
 from .primitives import *
 from .schema import *
-from .frames import CLUSTER_NAME, Api, ErrorCode, Operation, Resource
+from .frames import CLUSTER_NAME, Api, ApiError, ErrorCode, Operation, Resource
 from .records import CONTROL, HEADER, TRANSACTIONAL, Batch, ControlKey, EndTxnMarker
 from .records import LoggedRecord, Record, write_batch
 from .partition_log import StorageError, append
@@ -117,13 +117,6 @@ def value_version(txn: Transaction, level: int # what the cluster has agreed on
     "The version in which a record is written. Without tagged fields, nothing of the new way could be kept."
     return 1 if level or txn.client_version >= NEW_WAY else 0
 
-# %% ../nbs/42_transactions.ipynb #1506c69f
-class TransactionError(Exception):
-    "What can't be done now, or not by this producer: an error code."
-    def __init__(self, error: int):
-        self.error = error
-        super().__init__(error)
-
 # %% ../nbs/42_transactions.ipynb #b0467a60
 LAST_EPOCH = 2**15 - 2   # the last one that a producer gets to see; there is one more, to fence that
 
@@ -134,7 +127,7 @@ def renewed(txn: Transaction, timeout_ms: int, now: int, expected: int | None = 
     if expected is not None and txn.producer_epoch >= 0:
         if expected == txn.last_epoch: epoch, last = txn.producer_epoch, txn.last_epoch   # it didn't hear our answer
         elif expected == txn.producer_epoch: last = txn.producer_epoch
-        else: raise TransactionError(ErrorCode.PRODUCER_FENCED)
+        else: raise ApiError(ErrorCode.PRODUCER_FENCED)
     return txn._replace(state=EMPTY, producer_epoch=epoch, last_epoch=last, timeout_ms=timeout_ms, partitions=frozenset(),
                         started=-1, updated=now)
 
@@ -343,12 +336,12 @@ class TransactionCoordinator(TransactionKeeper):
     "Decides over transactions. What it knows is in `__transaction_state`; what follows from it, it does."
     def find(self, name: str, producer_id: int, producer_epoch: int) -> Transaction:
         "The transaction of this name, if this is its producer, and nothing of it is being decided."
-        if not name: raise TransactionError(ErrorCode.INVALID_REQUEST)
+        if not name: raise ApiError(ErrorCode.INVALID_REQUEST)
         txn = self.transactions.get(name)
-        if txn is None: raise TransactionError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        if txn.state in PREPARED: raise TransactionError(ErrorCode.CONCURRENT_TRANSACTIONS)
-        if txn.producer_id != producer_id: raise TransactionError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        if txn.producer_epoch != producer_epoch: raise TransactionError(ErrorCode.PRODUCER_FENCED)
+        if txn is None: raise ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if txn.state in PREPARED: raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)
+        if txn.producer_id != producer_id: raise ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        if txn.producer_epoch != producer_epoch: raise ApiError(ErrorCode.PRODUCER_FENCED)
         return txn
 
     def add(self, name: str, producer_id: int, producer_epoch: int, places: set, client_version: int = 0):
@@ -368,7 +361,7 @@ class TransactionCoordinator(TransactionKeeper):
             if adds: self.add(name, producer_id, producer_epoch, set(places), NEW_WAY)
             txn = self.find(name, producer_id, producer_epoch)
             return {place: ErrorCode.NONE if place in txn.partitions else missing for place in places}
-        except TransactionError as problem: error = problem.error
+        except ApiError as problem: error = problem.code
         except StorageError: error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if error == ErrorCode.PRODUCER_FENCED: error = ErrorCode.INVALID_PRODUCER_EPOCH   # its name for who writes
         return dict.fromkeys(places, error)
@@ -377,18 +370,18 @@ class TransactionCoordinator(TransactionKeeper):
         "A producer introduces itself with its name."
         expected = (request.producer_id, request.producer_epoch) if request.producer_id >= 0 else None
         try: txn = self.introduce(request.transactional_id, request.transaction_timeout_ms, expected)
-        except TransactionError as problem: return no_producer_id(problem.error, version)
+        except ApiError as problem: return no_producer_id(problem.code, version)
         except StorageError: return no_producer_id(ErrorCode.COORDINATOR_NOT_AVAILABLE, version)
         return InitProducerIdResponse(producer_id=txn.producer_id, producer_epoch=txn.producer_epoch)
 
     def introduce(self, name: str, timeout_ms: int, expected: tuple[int, int] | None = None) -> Transaction:
         "The producer's id and its new epoch. If its predecessor left something open, that is aborted first."
-        if not name: raise TransactionError(ErrorCode.INVALID_REQUEST)
-        if not 0 < timeout_ms <= self.config.max_timeout_ms: raise TransactionError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        if not name: raise ApiError(ErrorCode.INVALID_REQUEST)
+        if not 0 < timeout_ms <= self.config.max_timeout_ms: raise ApiError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         txn = self.transactions.get(name) or Transaction(name, self.producer_ids.next(), -1, timeout_ms)
-        if expected and not is_same_producer(txn, *expected): raise TransactionError(ErrorCode.PRODUCER_FENCED)
+        if expected and not is_same_producer(txn, *expected): raise ApiError(ErrorCode.PRODUCER_FENCED)
         if txn.state == ONGOING: self.end_by_force(txn)
-        if txn.state in (ONGOING, *PREPARED): raise TransactionError(ErrorCode.CONCURRENT_TRANSACTIONS)   # ask again
+        if txn.state in (ONGOING, *PREPARED): raise ApiError(ErrorCode.CONCURRENT_TRANSACTIONS)   # ask again
         epoch = expected and expected[1]
         if is_used_up(txn, epoch):
             self.write(rotated(txn, self.producer_ids.next(), timeout_ms, self.now(), epoch))
@@ -422,7 +415,7 @@ def is_retry(txn: Transaction, producer_id: int, producer_epoch: int) -> bool:
 def may_repeat(txn: Transaction, committed: bool | None):
     "The same decision twice is fine. Another one is not."
     expected = {True: COMPLETE_COMMIT, False: COMPLETE_ABORT}.get(committed)
-    if txn.state != expected: raise TransactionError(ErrorCode.INVALID_TXN_STATE)
+    if txn.state != expected: raise ApiError(ErrorCode.INVALID_TXN_STATE)
 
 # %% ../nbs/42_transactions.ipynb #2f6e3285
 @nested
@@ -504,7 +497,7 @@ def add_partitions(asked: AddPartitionsToTxnTransaction, version: int, broker) -
             return results_of({p: ErrorCode.NONE if p in there else ErrorCode.TRANSACTION_ABORTABLE for p in places})
         broker.transactions.add(*who, set(places), 0 if from_client else NEW_WAY)
         error = ErrorCode.NONE
-    except TransactionError as problem: error = problem.error
+    except ApiError as problem: error = problem.code
     except StorageError: error = ErrorCode.COORDINATOR_NOT_AVAILABLE
     return results_of(dict.fromkeys(places, told(error, version)))
 
@@ -552,7 +545,7 @@ def answer_end_txn(request: EndTxnRequest, version: int, broker) -> EndTxnRespon
         return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     way = NEW_WAY if version >= BUMPS else 0
     try: txn = broker.transactions.end(name, request.producer_id, request.producer_epoch, request.committed, way)
-    except TransactionError as problem: return EndTxnResponse(error_code=told(problem.error, version))
+    except ApiError as problem: return EndTxnResponse(error_code=told(problem.code, version))
     except StorageError: return EndTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if txn.next_id >= 0: return EndTxnResponse(producer_id=txn.next_id, producer_epoch=0)   # not complete yet, but decided
     return EndTxnResponse(producer_id=txn.producer_id, producer_epoch=txn.producer_epoch)
@@ -587,7 +580,7 @@ def answer_add_offsets_to_txn(request: AddOffsetsToTxnRequest, version: int, bro
     store = broker.groups.store
     place = store.topic, store.partition_for(request.group_id)
     try: broker.transactions.add(request.transactional_id, request.producer_id, request.producer_epoch, {place})
-    except TransactionError as problem: return AddOffsetsToTxnResponse(error_code=told(problem.error, version))
+    except ApiError as problem: return AddOffsetsToTxnResponse(error_code=told(problem.code, version))
     except StorageError: return AddOffsetsToTxnResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return AddOffsetsToTxnResponse()
 

@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 from admin_by_hand import *
 from benchmarks import real_kafka
 from recording import recorded
-from kafka_scratch.frames import ErrorCode, Operation, Resource
+from kafka_scratch.frames import ApiError, ErrorCode, Operation, Resource
 from kafka_scratch.partition_log import LogConfig, StorageError
 
 NUMBERS = [name for name, setting in TOPIC_TABLE.items() if setting.type in ('INT', 'LONG', 'DOUBLE')]
@@ -268,7 +268,7 @@ TEXTS = st.one_of(st.text(max_size=8), st.integers().map(str), st.floats().map(s
 @given(st.sampled_from(list(TOPIC_TABLE.values())), TEXTS)
 def test_a_value_is_refused_with_a_sentence_or_stays_what_it_is(setting, text):
     try: value = parse_value(setting, text); check_value(setting, value)
-    except Fault as fault: assert fault.code == ErrorCode.INVALID_CONFIG and setting.name in fault.message
+    except ApiError as fault: assert fault.code == ErrorCode.INVALID_CONFIG and setting.name in fault.message
     else: assert parse_value(setting, show_value(value)) == value
 
 

@@ -18,7 +18,7 @@ from benchmarks import real_kafka
 from broker_process import running
 from recording import recorded
 from kafka_scratch.acls import AclCreation, CreateAclsRequest, create_acls
-from kafka_scratch.frames import ErrorCode, Operation, Resource
+from kafka_scratch.frames import ApiError, ErrorCode, Operation, Resource
 from kafka_scratch.image import Image, broker_registered
 from kafka_scratch.log_dirs import remove_deleted
 from kafka_scratch.partition_log import StorageError
@@ -372,7 +372,7 @@ def test_replicas_are_on_different_brokers_and_leaders_are_alive_and_spread(brok
     for id, fenced in brokers.items(): broker_registered(image, RegisterBrokerRecord(broker_id=id, fenced=fenced, rack=None))
     alive = [id for id, fenced in brokers.items() if not fenced]
     if not alive or replication_factor > len(brokers):
-        with pytest.raises(Fault): place(image, count, replication_factor, first)
+        with pytest.raises(ApiError): place(image, count, replication_factor, first)
         return
     placed = place(image, count, replication_factor, first)
     assert len(placed) == count and all(len(set(replicas)) == replication_factor and replicas[0] in alive for replicas in placed)

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from small_node import START, SmallNode
 
-from kafka_scratch.frames import ErrorCode
+from kafka_scratch.frames import ApiError, ErrorCode
 from kafka_scratch.node import APIS
 from kafka_scratch.partition_log import StorageError
 from kafka_scratch.primitives import Int16
 from kafka_scratch.records import TRANSACTIONAL, Record, read_batches, read_records, write_batch
 from kafka_scratch.schema import kafka_json
-from kafka_scratch.transactions import COMPLETE_ABORT, COMPLETE_COMMIT, LAST_EPOCH, ONGOING, STATES, TransactionError, TransactionLogKey
+from kafka_scratch.transactions import COMPLETE_ABORT, COMPLETE_COMMIT, LAST_EPOCH, ONGOING, STATES, TransactionLogKey
 from kafka_scratch.transactions import TransactionLogValue, from_value
 
 RECORDED = Path(__file__).parent/'fixtures'/'wire'/'recorded'
@@ -208,12 +208,12 @@ def test_a_crash_while_the_broker_aborts(tmp_path, monkeypatch, appends):
     with monkeypatch.context() as patch:
         Plug(patch, appends)
         try: node.transactions.introduce('pay', 60_000)
-        except (Unplugged, TransactionError): pass
+        except (Unplugged, ApiError): pass
     node.crash()
     node = SmallNode(tmp_path, node.clock)
     for _ in range(2):   # it is told to ask again, once
         try: new = node.transactions.introduce('pay', 60_000)
-        except TransactionError as problem: assert problem.error == ErrorCode.CONCURRENT_TRANSACTIONS and not appends
+        except ApiError as problem: assert problem.code == ErrorCode.CONCURRENT_TRANSACTIONS and not appends
     assert new.producer_id == old.producer_id and new.producer_epoch > old.producer_epoch
     assert visible(node, 'left') == visible(node, 'right') == [] and committed_offset(node) == -1
     assert refusal(node.transactions.end, *old[:3], True, 0) == ErrorCode.PRODUCER_FENCED
@@ -221,7 +221,7 @@ def test_a_crash_while_the_broker_aborts(tmp_path, monkeypatch, appends):
 
 def refusal(call, *arguments) -> int:
     try: call(*arguments)
-    except TransactionError as problem: return problem.error
+    except ApiError as problem: return problem.code
     return 0
 
 
