@@ -81,7 +81,7 @@ class Api(namedtuple('Api', 'request response answer cacheable repeat', defaults
     def key(self) -> int: return self.request.API_KEY
     @property
     def versions(self): return self.request.VERSIONS
-    def load(self) -> 'Api': return self   # for those who only stand for one: see chapter 46
+    def load(self) -> 'Api': return self   # for those who only stand for one: see chapter 49
     def request_header_version(self, version: int) -> int: return 2 if version in self.request.FLEXIBLE else 1
     def response_header_version(self, version: int) -> int:
         if self.key == API_VERSIONS: return 0   # the client doesn't know yet what we speak
