@@ -67,18 +67,20 @@ SOFTWARE = re.compile(r'[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?')
 def answer_api_versions(request: ApiVersionsRequest, version: int, broker) -> ApiVersionsResponse:
     "What this broker speaks."
     software = (request.client_software_name, request.client_software_version) if version >= 3 else ()
-    if not all(SOFTWARE.fullmatch(name) for name in software): return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if not all(SOFTWARE.fullmatch(name) for name in software):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     features = finalized(broker.image.features)
     return ApiVersionsResponse(api_keys=advertised(broker.apis), finalized_features=features,
                                finalized_features_epoch=broker.image.last_offset if features else -1)
 
 def finalized(features: dict[str, int]) -> list[FinalizedFeatureKey]:
     "Features and their levels, in the words of this API: a range of one."
-    return [FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level) for name, level in features.items()]
+    return [FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in features.items()]
 
 # %% ../nbs/05_api_versions.ipynb #5ab36fff
 def unsupported_version(apis: dict[int, Api]) -> ApiVersionsResponse:
-    "The polite refusal of an ApiVersions version that we don't know; to be written in version 0, which every client can read."
+    "The polite refusal of an ApiVersions version that we don't know; in version 0, which every client can read."
     only_this = advertised({API_VERSIONS: apis[API_VERSIONS]})
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=only_this)
 

@@ -13,7 +13,7 @@ __all__ = ['INTERNAL_TOPICS', 'LOST', 'OPERATIONS_ON', 'ALL_OPERATIONS', 'descri
 import re
 from .primitives import *
 from .schema import *
-from .frames import Api, ErrorCode, Operation, Resource
+from .frames import AUTHORIZED_OPERATIONS_OMITTED, Api, ErrorCode, Operation, Resource
 from .image import MIGRATING, UNASSIGNED, Image, Partition, Topic
 
 # %% ../nbs/21_describe_topic_partitions.ipynb #23a8c901
@@ -55,7 +55,7 @@ class DescribeTopicPartitionsResponseTopic:
     topic_id: Uuid
     is_internal: Boolean
     partitions: Array[DescribeTopicPartitionsResponsePartition]
-    topic_authorized_operations: Int32 = field(default=-2147483648)
+    topic_authorized_operations: Int32 = field(default=AUTHORIZED_OPERATIONS_OMITTED)
 
 # %% ../nbs/21_describe_topic_partitions.ipynb #2c284ce2
 @message(api_key=75, versions='0', flexible='0+')
@@ -98,7 +98,8 @@ def describe_partition(
         offline_replicas=[id for id, place in places if is_offline(image.brokers.get(id), place, listener)])
 
 # %% ../nbs/21_describe_topic_partitions.ipynb #f5e00bb7
-OPERATIONS_ON = {kind: [getattr(Operation, name) for name in names.split()] for kind, names in {   # what can be done to what
+# what can be done to what
+OPERATIONS_ON = {kind: [getattr(Operation, name) for name in names.split()] for kind, names in {
     Resource.TOPIC: 'READ WRITE CREATE DELETE ALTER DESCRIBE DESCRIBE_CONFIGS ALTER_CONFIGS',
     Resource.GROUP: 'READ DELETE DESCRIBE DESCRIBE_CONFIGS ALTER_CONFIGS',
     Resource.CLUSTER: 'CREATE ALTER DESCRIBE CLUSTER_ACTION DESCRIBE_CONFIGS ALTER_CONFIGS IDEMPOTENT_WRITE'}.items()}
@@ -190,7 +191,8 @@ def answer_describe_topic_partitions(
     visible = dict.fromkeys(name for name in names if broker.allows(Operation.DESCRIBE, Resource.TOPIC, name))
     page = describe_page(broker.image, list(visible), request.cursor, limit, broker.listener_name)
     for topic in page.topics: topic.topic_authorized_operations = operations_on(broker, Resource.TOPIC, topic.name)
-    if request.topics: page.topics += [forbidden(name) for name in names if name not in visible]   # of all topics: those one may see
+    if request.topics:   # who asks for all topics only hears of those that he may see
+        page.topics += [forbidden(name) for name in names if name not in visible]
     return page
 
 # %% ../nbs/21_describe_topic_partitions.ipynb #dbd20339

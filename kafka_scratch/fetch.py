@@ -6,7 +6,8 @@
 __all__ = ['OFFSETS', 'fetch', 'ReplicaState', 'FetchPartition', 'FetchTopic', 'ForgottenTopic', 'FetchRequest', 'EpochEndOffset',
            'SnapshotId', 'AbortedTransaction', 'PartitionData', 'FetchableTopicResponse', 'FetchResponse', 'asked_for',
            'find_topic', 'find_divergence', 'read_partition', 'list_aborted', 'fetch_partition', 'Gathered', 'gather',
-           'refuse', 'hidden_from', 'respond', 'Session', 'Sessions', 'Fetching', 'answer_fetch', 'repeat_fetch']
+           'refuse', 'hidden_from', 'respond', 'Session', 'Sessions', 'FetchAnswer', 'Fetching', 'answer_fetch',
+           'repeat_fetch']
 
 # %% ../nbs/24_fetch.ipynb #946afa9e
 import os, struct
@@ -185,7 +186,7 @@ class Gathered:
 
 # %% ../nbs/24_fetch.ipynb #7b8f64cf
 def gather(broker, version: int, wanted: dict, max_bytes: int, committed: bool, hidden=frozenset()) -> Gathered:
-    "Reads the partitions in the order in which they were asked for, as long as there is room. Not those of hidden topics."
+    "Reads the partitions in the order of the question, as long as there is room. Not those of hidden topics."
     gathered, left = Gathered(), min(max_bytes, broker.fetch_limit())
     for (key, number), partition in wanted.items():
         topic, error = find_topic(broker.image, key, version)
@@ -211,7 +212,8 @@ def hidden_from(broker, version: int, wanted: dict) -> set:
     "The topics, by name or id, that the caller may not read."
     found = {key: find_topic(broker.image, key, version)[0] for key in {key for key, _ in wanted}}
     names = {key: topic.name if topic else key if version < 13 else None for key, topic in found.items()}
-    return {key for key, name in names.items() if name is not None and not broker.allows(Operation.READ, Resource.TOPIC, name)}
+    return {key for key, name in names.items()
+            if name is not None and not broker.allows(Operation.READ, Resource.TOPIC, name)}
 
 # %% ../nbs/24_fetch.ipynb #1074367f
 def respond(version: int, data: dict, session_id: int = 0) -> FetchResponse:
@@ -274,16 +276,16 @@ class Sessions:
         self.known[request.session_id] = self.known.pop(request.session_id)   # it isn't silent
         return session
 
-# %% ../nbs/24_fetch.ipynb #2bb9f125
-class Fetching(Later):
-    "A fetch: what is asked for, and how the answer is made. It can wait, too."
+# %% ../nbs/24_fetch.ipynb #f4e6ab87
+class FetchAnswer:
+    "A fetch: what is asked for, and how the answer is made."
     def __init__(self, request: FetchRequest, version: int, broker,
                  wanted: dict,              # what `asked_for` said, or the session
                  session: Session | None,
                  full: bool                 # speak of every partition, also where there is nothing new
                 ):
         self.request, self.version, self.broker, self.wanted = request, version, broker, wanted
-        self.session, self.full, self.timeout, self.logs = session, full, request.max_wait_ms / 1000, {}
+        self.session, self.full = session, full
         self.hidden = hidden_from(broker, version, wanted)   # now: later, the broker may be busy with another caller
 
     def gather(self) -> Gathered:
@@ -299,9 +301,15 @@ class Fetching(Later):
             response.node_endpoints = leader_endpoints(self.broker.image, self.broker.listener_name, leaders)
         return response
 
+# %% ../nbs/24_fetch.ipynb #2bb9f125
+class Fetching(FetchAnswer, Later):
+    "A fetch that can wait until there is more."
+    logs = {}   # log → fetch offset, while we wait
+
     def wait_for_more(self, gathered: Gathered) -> 'Fetching':
-        "There is too little: note where more may come from, and how much it takes."
+        "There is too little: note where more may come from, how much it takes, and how long we have."
         self.logs, self.missing = gathered.logs, self.request.min_bytes - gathered.size
+        self.timeout = self.request.max_wait_ms / 1000
         return self
 
     def begin(self, wake):
@@ -347,9 +355,9 @@ OFFSETS = struct.Struct('>qqq')   # high_watermark, last_stable_offset, log_star
 
 def repeat_fetch(asked: Asked, request: FetchRequest, broker):
     "A shortcut for fetches that differ from this one only in the offset: one partition, no session, all records."
-    places = asked_for(request.topics, asked.version)
-    if len(places) != 1 or request.session_epoch >= 0 or request.isolation_level or asked.version < 5: return None
-    (key, number), wanted = *places, *places.values()
+    partitions = asked_for(request.topics, asked.version)
+    if len(partitions) != 1 or request.session_epoch >= 0 or request.isolation_level or asked.version < 5: return None
+    (key, number), wanted = *partitions, *partitions.values()
     topic, _ = find_topic(broker.image, key, asked.version)
     if topic is None or number not in topic.states or wanted.last_fetched_epoch >= 0: return None
     hosted = broker.logs.find(topic, number)

@@ -22,10 +22,11 @@ from .records import control_type, read_records, value_spans
 from .metadata_records import *
 
 # %% ../nbs/18_image.ipynb #ea7b89aa
-Partition = namedtuple('Partition', """leader leader_epoch partition_epoch leader_recovery_state replicas isr removing_replicas
-    adding_replicas eligible_leader_replicas last_known_elr directories""")
+Partition = namedtuple('Partition', """leader leader_epoch partition_epoch leader_recovery_state
+    replicas isr removing_replicas adding_replicas eligible_leader_replicas last_known_elr directories""")
 
-MIGRATING, UNASSIGNED = bytes(16), bytes(15) + b'\1'   # directory ids with a meaning: from before there were any; not chosen yet
+# directory ids with a meaning: from before there were any; not chosen yet
+MIGRATING, UNASSIGNED = bytes(16), bytes(15) + b'\1'
 
 def new_partition(record: PartitionRecord) -> Partition:
     "The state of a partition that was just made."
@@ -60,7 +61,8 @@ def changed_partition(old: Partition, change: PartitionChangeRecord) -> Partitio
         adding_replicas=now(change.adding_replicas, old.adding_replicas),
         eligible_leader_replicas=now(change.eligible_leader_replicas, old.eligible_leader_replicas),
         last_known_elr=now(change.last_known_elr, old.last_known_elr),
-        directories=directories if len(directories) == len(replicas) else (MIGRATING,) * len(replicas))   # nobody knows
+        # if there isn't one for each replica, nobody knows
+        directories=directories if len(directories) == len(replicas) else (MIGRATING,) * len(replicas))
 
 # %% ../nbs/18_image.ipynb #53853be9
 BIRTH, CHANGE = PartitionRecord.codec(2), PartitionChangeRecord.codec(2)   # version 2 reads what version 1 wrote
@@ -68,7 +70,7 @@ PARTITION_KEY = struct.Struct('>i16s')                                     # par
 NOBODY = bytes(PARTITION_KEY.size)                                         # in their place, where they don't matter
 
 def read_state(state) -> Partition:
-    "A partition from the form in which it is kept: as it is, as the bytes of its birth, or as a tuple of those and changes."
+    "A partition from the form in which it is kept: as it is, as the bytes of its birth, or these and changes."
     if isinstance(state, Partition): return state
     if isinstance(state, bytes): return new_partition(BIRTH.read(NOBODY + state, 0)[0])
     first, *changes = state
@@ -92,19 +94,21 @@ class Image:
     "What is known of a cluster: a fold over its metadata records."
     def __init__(self):
         self.topics, self.topics_by_id = {}, {}
+        self.deleted = set()            # names of topics that were deleted, and haven't been made again
         self.brokers, self.controllers, self.features = {}, {}, {}
         self.configs, self.quotas, self.scram, self.acls, self.tokens = {}, {}, {}, {}, {}
         self.next_producer_id, self.last_offset, self.last_epoch, self.replayed = -1, -1, 0, 0
         self.counts, self.control_counts, self.skipped = defaultdict(int), defaultdict(int), defaultdict(int)
         self.transaction = None         # the records since BeginTransaction, as long as one is open
         self.known_births = {}          # equal bytes are kept once
-        self.ghosts, self.saved_configs = {}, {}   # settings that only Kafka's own replay would still show: see remove_configs
+        self.ghosts, self.saved_configs = {}, {}   # settings that only Kafka's own replay still shows: remove_configs
 
     def partition_count(self) -> int: return sum(len(topic.states) for topic in self.topics.values())
 
     def topic(self, topic_id: bytes) -> Topic:
         found = self.topics_by_id.get(topic_id)
-        if found is None: raise DecodeError(f'a record speaks of topic {uuid_text(topic_id)}, which was never made or is gone')
+        if found is None:
+            raise DecodeError(f'a record speaks of topic {uuid_text(topic_id)}, which was never made or is gone')
         return found
 
 # %% ../nbs/18_image.ipynb #9d74e490
@@ -121,12 +125,15 @@ def effect(cls):
 @effect(TopicRecord)
 def topic_made(image, record):
     image.topics[record.name] = image.topics_by_id[record.topic_id] = Topic(record.name, record.topic_id)
+    image.deleted.discard(record.name)
 
 @effect(RemoveTopicRecord)
 def topic_removed(image, record):
     name = image.topic(record.topic_id).name
     del image.topics_by_id[record.topic_id]
-    if name in image.topics and image.topics[name].topic_id == record.topic_id: del image.topics[name]
+    if name in image.topics and image.topics[name].topic_id == record.topic_id:
+        del image.topics[name]
+        image.deleted.add(name)
     remove_configs(image, (TOPIC_RESOURCE, name))
 
 # %% ../nbs/18_image.ipynb #3a4b3fcb
@@ -137,7 +144,8 @@ def partition_made(image, record):
 @effect(PartitionChangeRecord)
 def partition_changed(image, record):
     topic, number = image.topic(record.topic_id), record.partition_id
-    if number not in topic.states: raise DecodeError(f'partition {number} of {topic.name} changes, but was never made')
+    if number not in topic.states:
+        raise DecodeError(f'partition {number} of {topic.name} changes, but was never made')
     topic.states[number] = changed_partition(topic.partition(number), record)
 
 # %% ../nbs/18_image.ipynb #56f14de5
@@ -163,7 +171,8 @@ def broker_changed(image, record):
     if record.log_dirs: broker.log_dirs = record.log_dirs
 
 def registered_broker(image, broker_id: int) -> RegisterBrokerRecord:
-    if broker_id not in image.brokers: raise DecodeError(f'a record changes broker {broker_id}, which never registered')
+    if broker_id not in image.brokers:
+        raise DecodeError(f'a record changes broker {broker_id}, which never registered')
     return image.brokers[broker_id]
 
 # %% ../nbs/18_image.ipynb #4a1cb253
@@ -206,7 +215,8 @@ def remove_configs(image, resource: tuple):
 # %% ../nbs/18_image.ipynb #4eb848da
 @effect(ClientQuotaRecord)
 def quota_set(image, record):
-    entity = tuple(sorted(((part.entity_type, part.entity_name) for part in record.entity), key=repr))   # a name may be null
+    parts = ((part.entity_type, part.entity_name) for part in record.entity)
+    entity = tuple(sorted(parts, key=repr))   # a name may be null
     set_or_remove(image.quotas, entity, record.key, record.value, record.remove)
 
 @effect(FeatureLevelRecord)
@@ -249,7 +259,8 @@ def replay_value(image: Image, value: bytes):
         codec = RECORD_TYPES[envelope.type].codec(envelope.version)
         record, _ = codec.read(value, envelope.body_starts)
         if record.unknown_tags: image.skipped['unknown tagged fields'] += len(record.unknown_tags)
-        if image.transaction is not None or isinstance(record, TRANSACTION_RECORDS): replay_in_transaction(image, record)
+        if image.transaction is not None or isinstance(record, TRANSACTION_RECORDS):
+            replay_in_transaction(image, record)
         else: apply_record(image, record)
 
 def apply_record(image: Image, record: Message):
@@ -266,7 +277,8 @@ def replay_in_transaction(image: Image, record: Message):
     else: image.transaction.append(record)
 
 # %% ../nbs/18_image.ipynb #3fe77201
-SHORTCUTS = {}   # the bytes of an envelope → name, and function(image, buf, start, end), which may decline by returning False
+# the bytes of an envelope → name, and function(image, buf, start, end), which may decline by returning False
+SHORTCUTS = {}
 
 def replay_batch(image: Image, batch):
     "Applies all records of a batch. Control records are about the log, not the cluster: they are counted."
@@ -278,14 +290,16 @@ def replay_batch(image: Image, batch):
             image.replayed += batch.header.record_count
     except DecodeError as error:
         what = f'{error.path}: {error.message}' if error.path else error.message
-        raise DecodeError(f'metadata records {batch.base_offset} to {batch.last_offset}: {what}', batch.start) from None
+        offsets = f'{batch.base_offset} to {batch.last_offset}'
+        raise DecodeError(f'metadata records {offsets}: {what}', batch.start) from None
     image.last_offset, image.last_epoch = batch.last_offset, batch.header.partition_leader_epoch
 
 def replay_payload(image: Image, payload: bytes, count: int):
     counts = image.counts
     for start, end in value_spans(payload, count):
         shortcut = SHORTCUTS.get(payload[start:start + 3])
-        if shortcut and image.transaction is None and shortcut[1](image, payload, start + 3, end): counts[shortcut[0]] += 1
+        if shortcut and image.transaction is None and shortcut[1](image, payload, start + 3, end):
+            counts[shortcut[0]] += 1
         else: replay_value(image, payload[start:end])
 
 # %% ../nbs/18_image.ipynb #17c20aa7
@@ -293,7 +307,7 @@ def is_plain_birth(tail: bytes) -> bool:
     "Four lists of broker ids, leader and epochs, a list of directories, no tagged fields: and does every count fit?"
     try:
         replicas = tail[0]
-        pos = 4 * replicas - 3                # a compact list of n - 1 numbers of four bytes takes 4n - 3 bytes with its count
+        pos = 4 * replicas - 3                # a compact list of n - 1 numbers: a count, and four bytes each
         isr = tail[pos]
         pos += 4 * isr - 3
         removing = tail[pos]
@@ -303,7 +317,8 @@ def is_plain_birth(tail: bytes) -> bool:
         directories = tail[pos]
         pos += 16 * directories - 15
         return (pos == len(tail) - 1 and tail[pos] == 0
-                and 0 < replicas < 128 and 0 < isr < 128 and 0 < removing < 128 and 0 < adding < 128 and 0 < directories < 128)
+                and 0 < replicas < 128 and 0 < isr < 128 and 0 < removing < 128 and 0 < adding < 128
+                and 0 < directories < 128)
     except IndexError: return False
 
 # %% ../nbs/18_image.ipynb #64c7e49c
@@ -313,17 +328,19 @@ def is_plain_change(tail: bytes) -> bool:
         pos, last = 1, -1
         for _ in range(tail[0]):
             tag, size, element = tail[pos], tail[pos + 1], LIST_TAGS.get(tail[pos])
-            fits = size == FIXED_TAGS.get(tag) if element is None else size == element * (tail[pos + 2] - 1) + 1 and tail[pos + 2] < 128
+            if element is None: fits = size == FIXED_TAGS.get(tag)
+            else: fits = size == element * (tail[pos + 2] - 1) + 1 and tail[pos + 2] < 128
             if not fits or not last < tag or not 0 < size < 128: return False
             pos, last = pos + 2 + size, tag
         return pos == len(tail)
     except IndexError: return False
 
 FIXED_TAGS = {1: 4, 5: 1}                                   # leader and recovery state, by tag: how many bytes
-LIST_TAGS = {0: 4, 2: 4, 3: 4, 4: 4, 6: 4, 7: 4, 8: 16}     # lists of broker ids, and of directories: bytes per element
+LIST_TAGS = {0: 4, 2: 4, 3: 4, 4: 4, 6: 4, 7: 4, 8: 16}     # of broker ids, and of directories: bytes per element
 
 # %% ../nbs/18_image.ipynb #3a959fbf
-MOST_BIRTHS, MOST_CHANGES = 100_000, 16   # distinct births among which we look for equals; changes of a partition kept unread
+# distinct births among which we look for equals; changes of a partition that are kept unread
+MOST_BIRTHS, MOST_CHANGES = 100_000, 16
 
 def keep_birth(image: Image, buf: bytes, start: int, end: int) -> bool:
     "Keeps the bytes of a PartitionRecord, if they are plain."
@@ -352,4 +369,6 @@ def keep_change(image: Image, buf: bytes, start: int, end: int) -> bool:
 
 # %% ../nbs/18_image.ipynb #7f3d3e4b
 for _cls, _versions, _keep in ((PartitionRecord, (1, 2), keep_birth), (PartitionChangeRecord, (2,), keep_change)):
-    for _version in _versions: SHORTCUTS[bytes([FRAME_VERSION, _cls.API_KEY, _version])] = f'{_cls.__name__} v{_version}', _keep
+    for _version in _versions:
+        _envelope = bytes([FRAME_VERSION, _cls.API_KEY, _version])
+        SHORTCUTS[_envelope] = f'{_cls.__name__} v{_version}', _keep

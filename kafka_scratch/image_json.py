@@ -23,7 +23,8 @@ ACL_RESOURCES = 'UNKNOWN', 'ANY', 'TOPIC', 'GROUP', 'CLUSTER', 'TRANSACTIONAL_ID
 ACL_PATTERNS = 'UNKNOWN', 'ANY', 'MATCH', 'LITERAL', 'PREFIXED'
 ACL_PERMISSIONS = 'UNKNOWN', 'ANY', 'DENY', 'ALLOW'
 ACL_OPERATIONS = ('UNKNOWN', 'ANY', 'ALL', 'READ', 'WRITE', 'CREATE', 'DELETE', 'ALTER', 'DESCRIBE', 'CLUSTER_ACTION',
-                  'DESCRIBE_CONFIGS', 'ALTER_CONFIGS', 'IDEMPOTENT_WRITE', 'CREATE_TOKENS', 'DESCRIBE_TOKENS', 'TWO_PHASE_COMMIT')
+                  'DESCRIBE_CONFIGS', 'ALTER_CONFIGS', 'IDEMPOTENT_WRITE', 'CREATE_TOKENS', 'DESCRIBE_TOKENS',
+                  'TWO_PHASE_COMMIT')
 
 def name_of(names, number: int) -> str:
     "A number by its name, or as it is if it has none."
@@ -39,7 +40,8 @@ def partition_json(p: Partition) -> str:
             f'"leaderRecoveryState": "{name_of(RECOVERY_STATES, p.leader_recovery_state)}", '
             f'"replicas": {[*p.replicas]}, "isr": {[*p.isr]}, '
             f'"removingReplicas": {[*p.removing_replicas]}, "addingReplicas": {[*p.adding_replicas]}, '
-            f'"elr": {[*p.eligible_leader_replicas]}, "lastKnownElr": {[*p.last_known_elr]}, "directories": [{directories}]}}')
+            f'"elr": {[*p.eligible_leader_replicas]}, "lastKnownElr": {[*p.last_known_elr]}, '
+            f'"directories": [{directories}]}}')
 
 # %% ../nbs/20_image_json.ipynb #c3012b6f
 def topics_json(image: Image):
@@ -47,8 +49,10 @@ def topics_json(image: Image):
     text = lru_cache(20_000)(lambda state: partition_json(read_state(state)))
     for name in sorted(image.topics):
         topic = image.topics[name]
-        partitions = ',\n'.join([f'   {{"partition": {number}, {text(state)}' for number, state in sorted(topic.states.items())])
-        yield f'  {{"name": {json.dumps(name)}, "topicId": "{uuid_text(topic.topic_id)}", "partitions": [\n{partitions}\n  ]}}'
+        partitions = ',\n'.join([f'   {{"partition": {number}, {text(state)}'
+                                 for number, state in sorted(topic.states.items())])
+        yield (f'  {{"name": {json.dumps(name)}, "topicId": "{uuid_text(topic.topic_id)}", '
+               f'"partitions": [\n{partitions}\n  ]}}')
 
 # %% ../nbs/20_image_json.ipynb #5ee63b37
 def broker_json(broker: RegisterBrokerRecord) -> dict:
@@ -64,15 +68,18 @@ def broker_json(broker: RegisterBrokerRecord) -> dict:
 def acl_text(acl: AccessControlEntryRecord) -> str:
     parts = {'resourceType': name_of(ACL_RESOURCES, acl.resource_type), 'resourceName': acl.resource_name,
              'patternType': name_of(ACL_PATTERNS, acl.pattern_type), 'principal': acl.principal, 'host': acl.host,
-             'operation': name_of(ACL_OPERATIONS, acl.operation), 'permissionType': name_of(ACL_PERMISSIONS, acl.permission_type)}
+             'operation': name_of(ACL_OPERATIONS, acl.operation),
+             'permissionType': name_of(ACL_PERMISSIONS, acl.permission_type)}
     return f'{uuid_text(acl.id)} StandardAcl({", ".join(f"{name}={value}" for name, value in parts.items())})'
 
 # %% ../nbs/20_image_json.ipynb #c26204f3
 def configs_json(image: Image) -> list[dict]:
     "All settings, and the ghosts among them."
-    resources = {f'{RESOURCES.get(kind, kind)}:{name}': image.ghosts.get((kind, name), {}) | image.configs.get((kind, name), {})
+    def settings(*resource): return image.ghosts.get(resource, {}) | image.configs.get(resource, {})
+    resources = {f'{RESOURCES.get(kind, kind)}:{name}': settings(kind, name)
                  for kind, name in {**image.configs, **image.ghosts}}
-    return [{'resource': name, 'values': dict(sorted(values.items()))} for name, values in sorted(resources.items()) if values]
+    return [{'resource': name, 'values': dict(sorted(values.items()))}
+            for name, values in sorted(resources.items()) if values]
 
 def scram_json(image: Image) -> dict:
     users = {}
@@ -82,7 +89,8 @@ def scram_json(image: Image) -> dict:
 
 def quotas_json(image: Image) -> list[dict]:
     quotas = sorted(image.quotas.items(), key=repr)
-    return [{'entity': dict(entity), 'values': {key: number(values[key]) for key in sorted(values)}} for entity, values in quotas]
+    return [{'entity': dict(entity), 'values': {key: number(values[key]) for key in sorted(values)}}
+            for entity, values in quotas]
 
 def number(value: float) -> float | str:
     "JSON has no infinity: such a number becomes text."

@@ -20,7 +20,7 @@ from .partition_log import PartitionLog, find_latest_time, find_time
 class ListOffsetsPartition:
     partition_index: Int32
     current_leader_epoch: Int32 = field('4+', default=-1)   # who the client thinks is leader: -1 if it doesn't care
-    timestamp: Int64                                        # milliseconds since 1970, or one of the numbers below zero
+    timestamp: Int64                                        # in milliseconds since 1970, or a number below zero
 
 @nested
 class ListOffsetsTopic:
@@ -112,7 +112,8 @@ def refuse(partition: ListOffsetsPartition, error: int) -> ListOffsetsPartitionR
     "No offset, but the reason why."
     return ListOffsetsPartitionResponse(partition_index=partition.partition_index, error_code=error)
 
-def list_partition(topic, partition: ListOffsetsPartition, request: ListOffsetsRequest, broker) -> ListOffsetsPartitionResponse:
+def list_partition(topic, partition: ListOffsetsPartition, request: ListOffsetsRequest,
+                   broker) -> ListOffsetsPartitionResponse:
     "The offset for one partition of a topic (None: there is no such topic)."
     index = partition.partition_index
     if topic is None or index not in topic.states: return refuse(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -137,7 +138,8 @@ def answer_list_offsets(
     times, answers = Counter((name, partition.partition_index) for name, partition in asked), {}
     for name, partition in asked:
         index = partition.partition_index
-        if not broker.allows(Operation.DESCRIBE, Resource.TOPIC, name): answer = refuse(partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if not broker.allows(Operation.DESCRIBE, Resource.TOPIC, name):
+            answer = refuse(partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         elif times[name, index] > 1: answer = refuse(partition, ErrorCode.INVALID_REQUEST)
         elif not is_known(partition.timestamp, version): answer = refuse(partition, ErrorCode.UNSUPPORTED_VERSION)
         else: answer = list_partition(broker.image.topics.get(name), partition, request, broker)
@@ -150,7 +152,7 @@ def refuse_all(request: ListOffsetsRequest) -> ListOffsetsResponse:
     "The same error for everything, as it was asked."
     error = ErrorCode.UNKNOWN_SERVER_ERROR
     return ListOffsetsResponse(topics=[
-        ListOffsetsTopicResponse(name=topic.name, partitions=[refuse(partition, error) for partition in topic.partitions])
+        ListOffsetsTopicResponse(name=topic.name, partitions=[refuse(each, error) for each in topic.partitions])
         for topic in request.topics])
 
 # %% ../nbs/23_list_offsets.ipynb #9769ad8d

@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['TOPIC_SETTINGS', 'CLEAN', 'LOCK', 'RECOVERY', 'START', 'REPLICATION', 'Hosted', 'EXPIRATION', 'topic_config', 'InUse',
-           'lock_directory', 'sync_directory', 'LogDir', 'save_checkpoints', 'leave', 'sync_each', 'Flusher', 'attempt',
-           'owner_of', 'Logs', 'aside_name', 'set_aside', 'doom_topic', 'doom_log', 'remove_deleted', 'begin_logs',
-           'end_logs', 'remove_old', 'flush_late']
+           'lock_directory', 'sync_directory', 'LogDirBooks', 'LogDir', 'save_checkpoints', 'leave', 'sync_each',
+           'sync_failed', 'Flusher', 'attempt', 'owner_of', 'LogsOnDisk', 'HostedLogs', 'Logs', 'aside_name',
+           'set_aside', 'doom_topic', 'doom_log', 'remove_deleted', 'begin_logs', 'end_logs', 'remove_old',
+           'flush_late']
 
 # %% ../nbs/27_log_dirs.ipynb #177fee47
 import asyncio, os, re, shutil, time
@@ -16,8 +17,9 @@ from .frames import ErrorCode
 from .image import TOPIC_RESOURCE, Image, Topic
 from .segments import file_name, read_checkpoint, read_partition_metadata, replace_file, segments
 from .segments import write_checkpoint, write_partition_metadata
-from .partition_log import LogConfig, PartitionLog, begin_flush, close_log, end_flush, open_log, retain
-from .partition_log import sync_files
+from .records import HEADER
+from .partition_log import LogConfig, PartitionLog, StorageError, append, begin_flush, close_log
+from .partition_log import end_flush, open_log, retain, sync_files
 
 # %% ../nbs/27_log_dirs.ipynb #08605be6
 TOPIC_SETTINGS = {field.replace('_', '.'): field for field in LogConfig._fields}   # 'segment.bytes': 'segment_bytes'
@@ -60,8 +62,9 @@ def sync_directory(path: str):
     try: os.fsync(directory)
     finally: os.close(directory)
 
-class LogDir:
-    "One directory with the logs of partitions."
+# %% ../nbs/27_log_dirs.ipynb #281627c4
+class LogDirBooks:
+    "A log directory and what its last user wrote down about it."
     def __init__(self, path: str, note):
         self.path, self.note, self.lock, self.clean, self.spoilt = path, note, None, False, False
         self.logs, self.offsets = {}, {}   # directory name → PartitionLog; checkpoint → {(topic, partition): offset}
@@ -87,6 +90,9 @@ class LogDir:
             os.unlink(self.file(CLEAN))
             sync_directory(self.path)   # or it could be back after a power failure, and lie
 
+# %% ../nbs/27_log_dirs.ipynb #35c6ca03
+class LogDir(LogDirBooks):
+    "One directory with the logs of partitions."
     def partitions(self) -> list[str]:
         "The directories of partitions."
         names = [name for name in os.listdir(self.path) if re.fullmatch(r'[A-Za-z0-9._-]{1,249}-\d+', name)]
@@ -136,7 +142,8 @@ def leave(directory: LogDir, broker_epoch: int = -1):
     for log in certain: close_log(log)
     save_checkpoints(directory)
     epoch = f'{{"version":0,"brokerEpoch":{broker_epoch}}}'
-    if len(certain) == len(directory.logs) and not directory.spoilt: replace_file(directory.file(CLEAN), epoch.encode(), sync=True)
+    if len(certain) == len(directory.logs) and not directory.spoilt:
+        replace_file(directory.file(CLEAN), epoch.encode(), sync=True)
     if directory.lock: directory.lock.close()
 
 # %% ../nbs/27_log_dirs.ipynb #9af0bb1f
@@ -147,6 +154,11 @@ def sync_each(flushes: list) -> dict:
         try: sync_files(flush)
         except Exception as error: errors[log] = error   # whatever it is: somebody waits for an answer
     return errors
+
+# %% ../nbs/27_log_dirs.ipynb #a98b94f0
+def sync_failed(log: PartitionLog, error: Exception):
+    "Nothing more is written to a log of which nobody knows what the disk has."
+    log.failed = f'a sync failed ({error}), and nobody knows what the disk has: restart the broker to find out'
 
 # %% ../nbs/27_log_dirs.ipynb #2da57a43
 class Flusher:
@@ -174,7 +186,7 @@ class Flusher:
         try:
             for log, flush in flushes:
                 if log not in errors: attempt(end_flush, log, flush)
-                else: log.failed = f'a sync failed ({errors[log]}), and nobody knows what the disk has: restart the broker to find out'
+                else: sync_failed(log, errors[log])
             for log in round:
                 for done in round[log]: attempt(done, log, errors.get(log))
         finally:
@@ -182,46 +194,33 @@ class Flusher:
             if self.wanted: self.begin()
 
 def attempt(function, *arguments):
-    "Calls a function. What goes wrong in it is told to the event loop, which notes it; those who come after it get their turn."
+    "Calls a function. What goes wrong in it is told to the event loop, which notes it; others get their turn."
     try: function(*arguments)
     except Exception as error:
         asyncio.get_running_loop().call_exception_handler({'message': f'after a sync: {error}', 'exception': error})
 
-# %% ../nbs/27_log_dirs.ipynb #316f4e41
-Hosted = namedtuple('Hosted', 'log error leader leader_epoch in_sync', defaults=(None, ErrorCode.NONE, -1, -1, 0))
-
-# %% ../nbs/27_log_dirs.ipynb #a362b8fc
+# %% ../nbs/27_log_dirs.ipynb #abb6cce8
 def owner_of(path: str) -> bytes | None:
-    "The topic to which a partition's directory belongs. An empty note (a crash came before the disk had it) doesn't say."
+    "The topic to which a partition's directory belongs. An empty note (a crash came too early) doesn't say."
     note = os.path.join(path, 'partition.metadata')
     return read_partition_metadata(path) if os.path.exists(note) and os.path.getsize(note) else None
 
-class Logs:
-    "All logs of a broker."
+# %% ../nbs/27_log_dirs.ipynb #d2d038e0
+class LogsOnDisk:
+    "The logs in some directories, opened and made."
     def __init__(self, paths: list[str], node_id: int, defaults: LogConfig = LogConfig(), note=print):
         self.directories, self.note = [LogDir(path, note) for path in paths], note
         self.node_id, self.defaults = node_id, defaults
         self.image, self.hosted, self.flusher = Image(), {}, Flusher()
-        self.topics, self.doomed = {}, []   # topics by id, when we last looked; directories of deleted ones, and when to remove them
-        self.stuck = []                     # logs of deleted topics whose directories couldn't be renamed yet
-        self.defaults_of = None             # a function of the image, where that has settings for all topics, too
+        self.topics = {}          # by id, when we last looked
+        self.doomed = []          # directories of deleted topics, and when to remove them
+        self.stuck = []           # logs of deleted topics whose directories couldn't be renamed yet
+        self.defaults_of = None   # a function of the image, where that has settings for all topics, too
         self.now = lambda: time.time_ns() // 1_000_000
 
-    def find(self, topic: Topic, number: int) -> Hosted:
-        "What we know of a partition: its log, or why we don't have it."
-        found = self.hosted.get((topic.topic_id, number))
-        if found is None: found = self.hosted[topic.topic_id, number] = self.look(topic, number)
-        return found
-
-    def look(self, topic: Topic, number: int) -> Hosted:
-        "Looks whether we lead a partition, and opens its log if we do."
-        partition = topic.partition(number)
-        known = Hosted(leader=partition.leader, leader_epoch=partition.leader_epoch, in_sync=len(partition.isr))
-        if partition.leader != self.node_id: return known._replace(error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        try: return known._replace(log=self.open(topic, number))
-        except (OSError, DecodeError) as error:
-            self.note(f"the log of {topic.name}-{number} can't be opened: {error}")
-            return known._replace(error=ErrorCode.KAFKA_STORAGE_ERROR)
+    def config_of(self, topic: str) -> LogConfig:
+        "How the logs of a topic are kept."
+        return topic_config(self.image.configs.get((TOPIC_RESOURCE, topic), {}), self.defaults)
 
     def open(self, topic: Topic, number: int) -> PartitionLog:
         "The log of a partition that we lead; made, if it is new."
@@ -250,31 +249,70 @@ class Logs:
         "Is there anything of a partition on the disk?"
         return any(os.path.isdir(directory.file(f'{topic.name}-{number}')) for directory in self.directories)
 
-    def config_of(self, topic: str) -> LogConfig:
-        "How the logs of a topic are kept."
-        return topic_config(self.image.configs.get((TOPIC_RESOURCE, topic), {}), self.defaults)
+    def flush(self, log: PartitionLog, done): self.flusher.ask(log, done)
+    def opened(self) -> list[PartitionLog]:
+        return [log for directory in self.directories for log in directory.logs.values()]
+
+# %% ../nbs/27_log_dirs.ipynb #316f4e41
+Hosted = namedtuple('Hosted', 'log error leader leader_epoch in_sync', defaults=(None, ErrorCode.NONE, -1, -1, 0))
+
+# %% ../nbs/27_log_dirs.ipynb #a362b8fc
+class HostedLogs(LogsOnDisk):
+    "All logs of a broker, and who leads them."
+    def find(self, topic: Topic, number: int) -> Hosted:
+        "What we know of a partition: its log, or why we don't have it."
+        found = self.hosted.get((topic.topic_id, number))
+        if found is None: found = self.hosted[topic.topic_id, number] = self.look(topic, number)
+        return found
+
+    def look(self, topic: Topic, number: int) -> Hosted:
+        "Looks whether we lead a partition, and opens its log if we do."
+        partition = topic.partition(number)
+        known = Hosted(leader=partition.leader, leader_epoch=partition.leader_epoch, in_sync=len(partition.isr))
+        if partition.leader != self.node_id: return known._replace(error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        try: return known._replace(log=self.open(topic, number))
+        except (OSError, DecodeError) as error:
+            self.note(f"the log of {topic.name}-{number} can't be opened: {error}")
+            return known._replace(error=ErrorCode.KAFKA_STORAGE_ERROR)
 
     def set_image(self, image: Image):
-        "The metadata has changed: leaders may have moved, settings may be others. Who waits for a log that we lost is told."
+        "The metadata has changed: leaders may have moved, settings may be others. Who waits for a lost log is told."
         if self.defaults_of: self.defaults = self.defaults_of(image)
         self.notice_deletions(image)
         before, self.image, self.hosted = self.hosted, image, {}
         for (topic_id, number), old in before.items():
             if not old.log or not old.log.waiting: continue
             topic = image.topics_by_id.get(topic_id)
-            same = topic and number in topic.states and self.find(topic, number)[2:4] == old[2:4]   # leader and leader epoch
+            same = topic and number in topic.states and self.find(topic, number)[2:4] == old[2:4]   # leader and epoch
             if not same: [one.wake() for one in list(old.log.waiting)]
 
     def notice_deletions(self, image: Image):
-        "Topics that we knew, and that the same image doesn't have any more. Another image, read anew, may just be incomplete."
+        "Topics that we knew, and that the same image doesn't have any more. Another image may just be incomplete."
         if self.topics.keys() == image.topics_by_id.keys(): return
         gone = self.topics.keys() - image.topics_by_id.keys() if image is self.image else ()
         deleted, self.topics = [self.topics[topic_id] for topic_id in gone], dict(image.topics_by_id)
         for topic in deleted: doom_topic(self, topic)
 
-    def flush(self, log: PartitionLog, done): self.flusher.ask(log, done)
-    def opened(self) -> list[PartitionLog]:
-        return [log for directory in self.directories for log in directory.logs.values()]
+# %% ../nbs/27_log_dirs.ipynb #12aea5d3
+class Logs(HostedLogs):
+    "All logs of a broker, who leads them, and what it writes for itself."
+    def append_own(self, hosted: Hosted, batch: bytes, now: int) -> int:
+        "Stores a batch of the broker's own, as safely as its topic wants it. Returns the offset of its first record."
+        log, batch = hosted.log, bytearray(batch)
+        offset = append(log, batch, HEADER.read(batch, 0)[0], hosted.leader_epoch, now)
+        if log.unflushed >= log.config.flush_messages: self.flush_now(log)
+        return offset
+
+    def flush_now(self, log: PartitionLog):
+        "Syncs a log before anything else happens. Raises StorageError if the disk refuses."
+        try:
+            flush = begin_flush(log)
+            sync_files(flush)
+        except OSError as error:
+            sync_failed(log, error)
+            raise StorageError(f'{log.directory}: {log.failed}') from None
+        if not self.flusher.at_work: end_flush(log, flush)
+        else: self.flush(log, lambda log, error: None)   # it may be at this very log: its next round counts ours, too
 
 # %% ../nbs/27_log_dirs.ipynb #458f3558
 def aside_name(name: str, why: str) -> str:
@@ -294,13 +332,15 @@ def set_aside(directory: LogDir, name: str):
 def doom_topic(logs: Logs, topic: Topic):
     "A topic was deleted: its logs are closed, and their directories get names under which nobody looks for them."
     for directory in logs.directories:
-        for name in (f'{topic.name}-{number}' for number in topic.states): doom_log(logs, directory, name, topic.topic_id, logs.note)
+        for number in topic.states:
+            doom_log(logs, directory, f'{topic.name}-{number}', topic.topic_id, logs.note)
 
 def doom_log(logs: Logs, directory: LogDir, name: str, topic_id: bytes, note=lambda text: None):
     "Renames the directory of a log whose topic was deleted. If that fails, it is tried again at the next look."
     try:
         if not os.path.isdir(directory.file(name)) or owner_of(directory.file(name)) not in (None, topic_id): return
-        config, doomed = getattr(directory.logs.get(name), 'config', logs.defaults), directory.file(aside_name(name, 'delete'))
+        config = getattr(directory.logs.get(name), 'config', logs.defaults)
+        doomed = directory.file(aside_name(name, 'delete'))
         os.rename(directory.file(name), doomed)
     except (OSError, DecodeError) as error:
         logs.stuck.append((directory, name, topic_id))
@@ -327,7 +367,7 @@ def begin_logs(logs: Logs):
     for directory in logs.directories: directory.take()   # all of them, or nothing is touched in any
     for directory in logs.directories:
         directory.begin()
-        leftovers = [name for name in os.listdir(directory.path) if re.fullmatch(r'.+-\d+\.[0-9a-f]{32}-delete', name)]
+        leftovers = filter(re.compile(r'.+-\d+\.[0-9a-f]{32}-delete').fullmatch, os.listdir(directory.path))
         logs.doomed += [(logs.now() + logs.defaults.file_delete_delay_ms, directory.file(name)) for name in leftovers]
         if directory.clean: continue
         for name in filter(lambda name: segments(directory.file(name)), directory.partitions()):
@@ -348,9 +388,8 @@ def end_logs(logs: Logs):
 EXPIRATION = 24 * 3600_000   # milliseconds after which a silent producer is forgotten
 
 def remove_old(logs: Logs) -> int:
-    "Removes what is too old, or too much, in every log, and what is left of deleted topics. Returns how many segments that were."
+    "Removes what is too old, or too much, in every log. Returns how many segments that were."
     removed = 0
-    remove_deleted(logs)
     for log in logs.opened():
         if log.topic not in logs.image.topics: continue   # not ours to judge
         log.config = logs.config_of(log.topic)   # nobody may have looked at it since its settings changed
@@ -364,4 +403,5 @@ def flush_late(logs: Logs):
     "Starts a flush of logs that waited for one as long as they may, and of those with finished segments."
     for log in logs.opened():
         late = log.dirty_since is not None and logs.now() - log.dirty_since >= log.config.flush_ms
-        if late or log.recovery_point < log.active.base_offset: logs.flush(log, lambda log, error: logs.note(f'{log}: {error}') if error else None)
+        if not late and log.recovery_point >= log.active.base_offset: continue
+        logs.flush(log, lambda log, error: logs.note(f'{log}: {error}') if error else None)

@@ -13,9 +13,10 @@ __all__ = ['NO_LEADER', 'NO_ID', 'CLUSTER_OPERATIONS', 'metadata', 'MetadataRequ
 # %% ../nbs/22_metadata.ipynb #04e1b995
 from .primitives import *
 from .schema import *
-from .frames import CLUSTER_NAME, Api, ErrorCode, Operation, Resource
+from .frames import AUTHORIZED_OPERATIONS_OMITTED, CLUSTER_NAME, Api, ErrorCode, Operation, Resource
 from .image import Image, Partition, Topic
-from .describe_topic_partitions import INTERNAL_TOPICS, OPERATIONS_ON, is_offline, operations_on, valid_name
+from .describe_topic_partitions import INTERNAL_TOPICS, OPERATIONS_ON
+from .describe_topic_partitions import is_offline, operations_on, valid_name
 
 # %% ../nbs/22_metadata.ipynb #196a9dff
 @nested
@@ -58,7 +59,7 @@ class MetadataResponseTopic:
     topic_id: Uuid = field('10+')
     is_internal: Boolean = field('1+')
     partitions: Array[MetadataResponsePartition]
-    topic_authorized_operations: Int32 = field('8+', default=-2147483648)
+    topic_authorized_operations: Int32 = field('8+', default=AUTHORIZED_OPERATIONS_OMITTED)
 
 # %% ../nbs/22_metadata.ipynb #bc53cca2
 @message(api_key=3, versions='0-13', flexible='9+')
@@ -69,7 +70,7 @@ class MetadataResponse:
     cluster_id: String = field('2+', nullable='2+', default=None)
     controller_id: Int32 = field('1+', default=-1)
     topics: Array[MetadataResponseTopic]
-    cluster_authorized_operations: Int32 = field('8-10', default=-2147483648)
+    cluster_authorized_operations: Int32 = field('8-10', default=AUTHORIZED_OPERATIONS_OMITTED)
     error_code: Int16 = field('13+')
 
 # %% ../nbs/22_metadata.ipynb #af67626a
@@ -79,7 +80,8 @@ def end_point(broker, listener: str):
 
 def live_brokers(image: Image, listener: str) -> list[MetadataResponseBroker]:
     "The brokers that clients of a listener can reach."
-    found = [(broker, end_point(broker, listener)) for _, broker in sorted(image.brokers.items()) if not broker.fenced]
+    found = [(broker, end_point(broker, listener))
+             for _, broker in sorted(image.brokers.items()) if not broker.fenced]
     return [MetadataResponseBroker(node_id=broker.broker_id, host=where.host, port=where.port, rack=broker.rack)
             for broker, where in found if where]
 
@@ -122,7 +124,8 @@ def topic_metadata(image: Image, topic: Topic, version: int, listener: str) -> M
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.name in INTERNAL_TOPICS,
-        partitions=[partition_metadata(image, index, state, version, listener) for index, state in topic.partitions.items()])
+        partitions=[partition_metadata(image, index, state, version, listener)
+                    for index, state in topic.partitions.items()])
 
 # %% ../nbs/22_metadata.ipynb #50258c86
 def missing_name(name: str) -> MetadataResponseTopic:
@@ -150,7 +153,8 @@ def topics_by_id(image: Image, ids: list[bytes]) -> tuple[list[Topic], list[Meta
 def topics_by_name(image: Image, names: list[str]) -> tuple[list[Topic], list[MetadataResponseTopic]]:
     "The topics with these names, and answers for names that no topic has."
     known = image.topics
-    return [known[name] for name in names if name in known], [missing_name(name) for name in names if name not in known]
+    missing = [missing_name(name) for name in names if name not in known]
+    return [known[name] for name in names if name in known], missing
 
 # %% ../nbs/22_metadata.ipynb #291646a7
 def may_see(broker, name: str) -> bool: return broker.allows(Operation.DESCRIBE, Resource.TOPIC, name)
@@ -166,14 +170,17 @@ def find_topics(request: MetadataRequest, version: int, broker) -> list[Metadata
     ids = list(dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != NO_ID))   # each once
     names = sorted(image.topics) if everything else dict.fromkeys(topic.name for topic in asked)
     hidden = {} if ids else dict.fromkeys(name for name in names if not may_see(broker, name))
-    found, missing = topics_by_id(image, ids) if ids else topics_by_name(image, [name for name in names if name not in hidden])
+    if ids: found, missing = topics_by_id(image, ids)
+    else: found, missing = topics_by_name(image, [name for name in names if name not in hidden])
     refused = [] if everything else [forbidden(name) for name in hidden]
     if ids: refused = [forbidden(None, topic.topic_id) for topic in found if not may_see(broker, topic.name)]
-    described = [topic_metadata(image, topic, version, broker.listener_name) for topic in found if not ids or may_see(broker, topic.name)]
+    described = [topic_metadata(image, topic, version, broker.listener_name)
+                 for topic in found if not ids or may_see(broker, topic.name)]
     answers = missing + described if ids else described + missing
     if request.include_topic_authorized_operations:
         for topic in answers:
-            if topic.name is not None: topic.topic_authorized_operations = operations_on(broker, Resource.TOPIC, topic.name)
+            if topic.name is None: continue
+            topic.topic_authorized_operations = operations_on(broker, Resource.TOPIC, topic.name)
     return answers + refused
 
 # %% ../nbs/22_metadata.ipynb #06f57740
@@ -186,7 +193,8 @@ def metadata_fault(request: MetadataRequest, version: int) -> int:
 
 def refuse_metadata(request: MetadataRequest, error: int) -> MetadataResponse:
     "The same error for everything that was asked."
-    topics = [MetadataResponseTopic(error_code=error, name=topic.name or '', topic_id=topic.topic_id) for topic in request.topics]
+    topics = [MetadataResponseTopic(error_code=error, name=topic.name or '', topic_id=topic.topic_id)
+              for topic in request.topics]
     return MetadataResponse(topics=topics, error_code=error)
 
 # %% ../nbs/22_metadata.ipynb #5e7d94f3
@@ -233,4 +241,5 @@ class NodeEndpoint:
 def leader_endpoints(image: Image, listener: str, leaders: list[LeaderIdAndEpoch | None]) -> list[NodeEndpoint]:
     "The addresses of leaders, each once; `None` stands for one that needs no mention."
     ids = {leader.leader_id for leader in leaders if leader}
-    return [NodeEndpoint(node_id=b.node_id, host=b.host, port=b.port, rack=b.rack) for b in live_brokers(image, listener) if b.node_id in ids]
+    return [NodeEndpoint(node_id=b.node_id, host=b.host, port=b.port, rack=b.rack)
+            for b in live_brokers(image, listener) if b.node_id in ids]

@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['LogConfig', 'Flush', 'Slice', 'Timed', 'LEFTOVERS', 'BESIDE', 'place_batch', 'stamp_batch', 'PartitionLog',
-           'OutOfRange', 'StorageError', 'new_segment', 'write_all', 'cut_tail', 'note_producer', 'accept', 'publish',
-           'should_roll', 'with_ends', 'end_of', 'aborted_in', 'seal', 'take_snapshot', 'roll', 'assign_epoch',
-           'append', 'begin_flush', 'sync_files', 'end_flush', 'find_segment', 'position_of', 'locate', 'read_slice',
-           'aborted_for', 'find_time', 'find_latest_time', 'tidy', 'load_epochs', 'note_loaded', 'load_indexes',
-           'read_tail', 'load_segment', 'refuse_old_format', 'remove_files', 'load_segments', 'load_producers',
-           'replay_producers', 'hold', 'start_anew', 'open_log', 'keep_snapshots', 'close_log', 'cut_epochs',
-           'remove_segments', 'move_start', 'age_of', 'retain']
+           'OutOfRange', 'StorageError', 'new_segment', 'write_all', 'cut_tail', 'note_producer', 'accept',
+           'find_stable', 'publish', 'should_roll', 'with_ends', 'end_of', 'aborted_in', 'seal', 'take_snapshot',
+           'roll', 'assign_epoch', 'append', 'begin_flush', 'sync_files', 'end_flush', 'find_segment', 'position_of',
+           'locate', 'read_slice', 'aborted_for', 'find_time', 'find_latest_time', 'tidy', 'load_epochs', 'note_loaded',
+           'load_indexes', 'read_tail', 'load_segment', 'refuse_old_format', 'remove_files', 'load_segments',
+           'load_producers', 'replay_producers', 'hold', 'start_anew', 'open_log', 'keep_snapshots', 'close_log',
+           'cut_epochs', 'remove_segments', 'move_start', 'age_of', 'retain']
 
 # %% ../nbs/16_partition_log.ipynb #47797e1c
 import os, struct, zlib
@@ -120,6 +120,16 @@ def accept(log: PartitionLog, batch, header: BatchHeader, base_offset: int, size
     log.unseen += size
     if log.unflushed < log.config.flush_messages: publish(log)
 
+# %% ../nbs/16_partition_log.ipynb #455b4d7f
+def find_stable(log: PartitionLog) -> int:
+    "The last stable offset: everything before it is decided."
+    first = log.producers.first_undecided(log.high_watermark)
+    if first < log.start_offset:   # what is left of it begins with the first batch that we have
+        segment = log.segments[find_segment(log, log.start_offset)]
+        place = find_place(segment, log.start_offset)
+        first = int.from_bytes(segment.file.read(place[0], 8), 'big') if place else log.start_offset
+    return min(first, log.high_watermark)
+
 # %% ../nbs/16_partition_log.ipynb #e6eb36a0
 def publish(log: PartitionLog,
             end: int | None = None,    # up to here it may be read; all of it, unless said otherwise
@@ -128,7 +138,7 @@ def publish(log: PartitionLog,
     "Everything up to an offset may be read, and those who wait for it are told."
     size, log.unseen, end = log.unseen - rest, rest, log.end_offset if end is None else end
     log.high_watermark = end
-    log.stable_offset = min(log.producers.first_undecided(end), end)
+    log.stable_offset = find_stable(log)
     for waiting in list(log.waiting): waiting.more(log, size)
 
 # %% ../nbs/16_partition_log.ipynb #9ac331c7
@@ -302,7 +312,7 @@ BESIDE = 'index', 'timeindex', 'txnindex'
 def tidy(directory: str):
     "Removes what an interrupted deletion left behind, and indexes without a segment."
     names = set(os.listdir(directory))
-    if any(name.endswith('.swap') for name in names):   # what is to be removed then, and what is to be kept, Kafka knows best
+    if any(name.endswith('.swap') for name in names):   # what to remove then, and what to keep, Kafka knows best
         raise DecodeError(f'{directory} was left in the middle of a compaction: start Apache Kafka on it once')
     for name in names:
         base, _, kind = name.partition('.')
@@ -494,6 +504,7 @@ def move_start(log: PartitionLog, offset: int):
     log.start_offset = offset
     remove_segments(log, sum(end <= offset for segment, end in with_ends(log)[:-1]))
     cut_epochs(log)
+    log.stable_offset = find_stable(log)
 
 # %% ../nbs/16_partition_log.ipynb #a63a5434
 def age_of(segment: Segment) -> int:
@@ -512,4 +523,5 @@ def retain(log: PartitionLog, now: int) -> int:
     if count == len(log.segments): roll(log, now)   # the last one may go, too, once it doesn't grow any more
     remove_segments(log, count)
     if count: cut_epochs(log)
+    log.stable_offset = find_stable(log)
     return count

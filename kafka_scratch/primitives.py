@@ -82,13 +82,16 @@ class VariableLength:
             number |= (byte & 0x7f) << 7 * i
             if byte < 0x80: break
         else: raise self._endless(buf, pos)
-        if number >> self.bits: raise DecodeError(f'{self.name} holds at most {self.bits} bits, but here are more', pos)
+        if number >> self.bits:
+            raise DecodeError(f'{self.name} holds at most {self.bits} bits, but here are more', pos)
         return (unzigzag(number) if self.signed else number), pos + i + 1
 
     def _endless(self, buf, pos):
         if len(buf) <= pos: return too_short(self.name, buf, pos, 1)
-        if len(buf) - pos < self.longest: return DecodeError(f'{self.name} is cut off: its last byte says that more follow', pos)
-        return DecodeError(f'{self.name} takes at most {self.longest} bytes, but the last of them says that more follow', pos)
+        if len(buf) - pos < self.longest:
+            return DecodeError(f'{self.name} is cut off: its last byte says that more follow', pos)
+        return DecodeError(f'{self.name} takes at most {self.longest} bytes, '
+                           'but the last of them says that more follow', pos)
 
     def write(self, value: int) -> bytes:
         if not isinstance(value, int): raise EncodeError(f"{self.name} can't hold {value!r}")
@@ -120,8 +123,10 @@ class Prefixed:
         "How many bytes follow, -1 for null; and where they start."
         length, start = self.prefix.read(buf, pos)
         length -= self.compact             # True counts as 1
-        if length < 0 and not self.nullable: raise DecodeError(f"{self.name} can't be null, but its length says so", pos)
-        if length > self.longest: raise DecodeError(f'{self.name} holds at most {self.longest} bytes, not {length}', pos)
+        if length < 0 and not self.nullable:
+            raise DecodeError(f"{self.name} can't be null, but its length says so", pos)
+        if length > self.longest:
+            raise DecodeError(f'{self.name} holds at most {self.longest} bytes, not {length}', pos)
         if length > len(buf) - start: raise too_short(self.name, buf, start, length)
         return length, start
 
@@ -138,14 +143,16 @@ class Prefixed:
         try: raw = value.encode() if self.text else bytes(value)
         except UnicodeEncodeError:
             raise EncodeError(f"{self.name} can't hold {value!r}: not every character has a UTF-8 form") from None
-        if len(raw) > self.longest: raise EncodeError(f'{self.name} holds at most {self.longest} bytes, not {len(raw)}')
+        if len(raw) > self.longest:
+            raise EncodeError(f'{self.name} holds at most {self.longest} bytes, not {len(raw)}')
         return self.prefix.write(len(raw) + self.compact) + raw
 
 # %% ../nbs/01_primitives.ipynb #e66b6092
 String, NullableString = Prefixed('String', Int16), Prefixed('NullableString', Int16, nullable=True)
 CompactString = Prefixed('CompactString', UnsignedVarint, compact=True)
 CompactNullableString = Prefixed('CompactNullableString', UnsignedVarint, compact=True, nullable=True)
-Bytes, NullableBytes = Prefixed('Bytes', Int32, text=False), Prefixed('NullableBytes', Int32, nullable=True, text=False)
+Bytes = Prefixed('Bytes', Int32, text=False)
+NullableBytes = Prefixed('NullableBytes', Int32, nullable=True, text=False)
 CompactBytes = Prefixed('CompactBytes', UnsignedVarint, compact=True, text=False)
 CompactNullableBytes = Prefixed('CompactNullableBytes', UnsignedVarint, compact=True, nullable=True, text=False)
 
@@ -158,7 +165,8 @@ class UuidType:
         if len(buf) - pos < 16: raise too_short('Uuid', buf, pos, 16)
         return bytes(buf[pos:pos + 16]), pos + 16
     def write(self, value: bytes) -> bytes:
-        if not isinstance(value, bytes) or len(value) != 16: raise EncodeError(f"Uuid can't hold {value!r}: it takes sixteen bytes")
+        if not isinstance(value, bytes) or len(value) != 16:
+            raise EncodeError(f"Uuid can't hold {value!r}: it takes sixteen bytes")
         return value
 
 Uuid = UuidType()
@@ -172,7 +180,8 @@ def uuid_bytes(text: str) -> bytes:
     "The sixteen bytes of a UUID as Kafka writes it."
     try: uuid = base64.b64decode(text + '==', b'-_', validate=True)
     except ValueError: uuid = b''
-    if len(uuid) != 16: raise EncodeError(f'{text!r} is not a UUID: expected 22 characters from A-Z, a-z, 0-9, - and _')
+    if len(uuid) != 16:
+        raise EncodeError(f'{text!r} is not a UUID: expected 22 characters from A-Z, a-z, 0-9, - and _')
     return uuid
 
 # %% ../nbs/01_primitives.ipynb #1d247165
@@ -189,9 +198,11 @@ class Array:
         "How many elements follow, -1 for null; and where they start."
         count, start = self.prefix.read(buf, pos)
         count -= self.compact
-        if count < 0 and not self.nullable: raise DecodeError(f"{self.name} can't be null, but its count says so", pos)
+        if count < 0 and not self.nullable:
+            raise DecodeError(f"{self.name} can't be null, but its count says so", pos)
         left = len(buf) - start
-        if count > left: raise DecodeError(f'{self.name} claims {count} elements, but only {left} bytes are left', pos)
+        if count > left:
+            raise DecodeError(f'{self.name} claims {count} elements, but only {left} bytes are left', pos)
         return count, start
 
     def read(self, buf, pos: int) -> tuple:
@@ -228,7 +239,7 @@ class Nullable:
 
 # %% ../nbs/01_primitives.ipynb #7fa4670b
 class TaggedFieldsType:
-    "The open drawer at the end of a struct: `{tag: bytes}`, each with its size, so that unknown ones can be stepped over."
+    "The open drawer at the end of a struct: `{tag: bytes}`, each with its size, so that one can step over it."
     name, format = 'TaggedFields', None
     def __repr__(self): return self.name
     def read(self, buf, pos: int) -> tuple[dict, int]:

@@ -198,7 +198,8 @@ def check_offset(segment: Segment, batch: Placed):
     "Refuses an offset that an index of this segment couldn't hold: no checksum covers it, but it can't be right."
     last = last_offset(batch.header)
     if not segment.base_offset <= last < segment.base_offset + 2**31:
-        raise DecodeError(f'offset {last} has no place in a segment that starts at {segment.base_offset}', batch.position)
+        raise DecodeError(f'offset {last} has no place in a segment that starts at {segment.base_offset}',
+                          batch.position)
 
 def scan_segment(segment: Segment,
                  end: int, # where the file ends
@@ -219,18 +220,20 @@ def scan_segment(segment: Segment,
     except DecodeError as error: return error
 
 # %% ../nbs/14_segments.ipynb #acfb1437
-HOP = struct.Struct('>qi11xi')   # of a batch header, what it takes to hop: base_offset, batch_length, last_offset_delta
+HOP = struct.Struct('>qi11xi')   # what it takes to hop over a batch: base_offset, batch_length, last_offset_delta
 
 def find_batch(segment: Segment, offset: int) -> Placed | None:
-    "The first batch that reaches `offset`. It may be looked for often, so it reads no more of each header than it takes to hop."
+    "The first batch that reaches `offset`. Asked often, so it reads no more of each header than it takes to hop."
     file, start, size = segment.file, segment.index.find(offset), segment.size
     buf, at, hop = file.read(start, min(1 << 13, size - start)), 0, HOP.unpack_from
     while start + at < size:
-        if at + HEADER_SIZE > len(buf): start, at, buf = start + at, 0, file.read(start + at, min(1 << 13, size - start - at))
+        if at + HEADER_SIZE > len(buf):
+            start, at, buf = start + at, 0, file.read(start + at, min(1 << 13, size - start - at))
         if len(buf) < HEADER_SIZE: return None
         base, length, delta = hop(buf, at)
         if base + delta >= offset: return Placed(start + at, LENGTH_ENDS + length, HEADER.read(buf, at)[0])
-        if length < HEADER_SIZE - LENGTH_ENDS: raise DecodeError(f'{segment.path}: a batch_length of {length}', start + at)
+        if length < HEADER_SIZE - LENGTH_ENDS:
+            raise DecodeError(f'{segment.path}: a batch_length of {length}', start + at)
         at += LENGTH_ENDS + length
 
 # %% ../nbs/14_segments.ipynb #8bf2e6c9
@@ -241,7 +244,8 @@ def read_block(segment: Segment, start: int, end: int) -> tuple[list[int], list[
     lasts, starts, buf, at = [], [], segment.file.read(start, end - start), 0
     while at + HEADER_SIZE <= len(buf):
         base, length, delta = HOP.unpack_from(buf, at)
-        if length < HEADER_SIZE - LENGTH_ENDS: raise DecodeError(f'{segment.path}: a batch_length of {length}', start + at)
+        if length < HEADER_SIZE - LENGTH_ENDS:
+            raise DecodeError(f'{segment.path}: a batch_length of {length}', start + at)
         lasts.append(base + delta)
         starts.append(start + at)
         at += LENGTH_ENDS + length
@@ -280,7 +284,7 @@ def write_indexes(segment: Segment):
 
 # %% ../nbs/14_segments.ipynb #fa29716f
 def read_checkpoint(path: str) -> list[list[str]]:
-    "The lines of a checkpoint file, in words: below a version and a count. None, if it doesn't exist or is still empty."
+    "The lines of a checkpoint file below its version and its count, in words; None if there is none, or it is empty."
     try:
         with open(path, encoding='utf-8') as file: lines = file.read().splitlines()
     except FileNotFoundError: return []
@@ -305,7 +309,8 @@ class LeaderEpochs:
     def assign(self, epoch: int, offset: int) -> bool:
         "From `offset` on, the leader is that of `epoch`. True if that is news."
         if epoch == self.latest: return False
-        while self.entries and (self.entries[-1][1] >= offset or self.entries[-1][0] > epoch): self.entries.pop()   # never wrote, or a lie
+        while self.entries and (self.entries[-1][1] >= offset or self.entries[-1][0] > epoch):
+            self.entries.pop()   # never wrote, or a lie
         self.entries.append((epoch, offset))
         return True
 

@@ -15,13 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess, free_port, properties, run_to_end, running, wait_until
+from broker_process import ROOT, BrokerProcess, environment, free_port, properties, run_to_end, running, wait_until
 from by_hand import api_versions, metadata_log, read_api_versions, write_log
 from kafka_scratch import log_dirs
 from kafka_scratch.broker import Server
 from kafka_scratch.config import read_config
+from kafka_scratch.offsets import OffsetCommitKey, OffsetCommitValue
 from kafka_scratch.partition_log import LogConfig, StorageError, append, close_log, locate, open_log, read_slice
 from kafka_scratch.records import HEADER
+from kafka_scratch.running import running_broker
 from log_by_hand import fetch, message_batch, next_offset, placed, produce, read_fetch, read_produce, split
 
 MB = 1 << 20
@@ -547,3 +549,62 @@ def test_a_mark_of_a_clean_end_counts_once(tmp_path):
         wait_until(lambda: not (tmp_path/'logs'/'.kafka_cleanshutdown').exists(), 'the mark to be gone', patience=2)
         assert 'recovery-point-offset-checkpoint' in broker.stderr
     assert (tmp_path/'logs'/'.kafka_cleanshutdown').exists()
+
+
+# --- Two diaries: a topic is deleted, and its offsets are to be forgotten ---------------------------------------------
+
+DELETE_AND_DIE = """
+import os, signal, sys
+from kafka_scratch.client import Line
+from kafka_scratch.coordinators import FindCoordinatorRequest, GroupCoordinator, find_coordinator
+from kafka_scratch.offsets import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic, offset_commit
+from kafka_scratch.running import running_broker
+from kafka_scratch.topics import DeleteTopicsRequest, DeleteTopicState, delete_topics
+
+def killed(coordinator, names): os.kill(os.getpid(), signal.SIGKILL)
+with running_broker(sys.argv[1], {'doomed': 1, 'kept': 1}) as broker:
+    line = Line('127.0.0.1', broker.port)
+    line.ask(find_coordinator, FindCoordinatorRequest(coordinator_keys=['readers']))
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=42, committed_metadata='')
+    topics = [OffsetCommitRequestTopic(name=name, partitions=[partition]) for name in ('doomed', 'kept')]
+    line.ask(offset_commit, OffsetCommitRequest(group_id='readers', generation_id_or_member_epoch=-1, topics=topics))
+    GroupCoordinator.topics_deleted = killed
+    line.ask(delete_topics, DeleteTopicsRequest(topics=[DeleteTopicState(name='doomed')], timeout_ms=1000))
+"""
+
+
+def committed(broker) -> dict[str, set[str]]:
+    "The topics for which groups have committed anything."
+    return {group: {topic for topic, _ in offsets} for group, offsets in broker.server.groups.offsets.items()}
+
+
+def test_killed_between_the_end_of_a_topic_and_that_of_its_offsets(tmp_path):
+    "The topic is gone; the next start forgets what was committed for it, so that another one of this name starts from nothing."
+    done = subprocess.run([sys.executable, '-c', DELETE_AND_DIE, str(tmp_path/'logs')], timeout=60, env=environment(PYTHONPATH=str(ROOT)))
+    assert done.returncode == -signal.SIGKILL
+    for _ in range(2):   # the second start has nothing left to do
+        with running_broker(tmp_path/'logs') as broker:
+            assert committed(broker) == {'readers': {'kept'}} and 'doomed' not in broker.server.log.image.topics
+            end = {log.topic: log.end_offset for log in broker.server.logs.opened()}['__consumer_offsets']
+            assert end == 3   # two offsets and a tombstone
+    with running_broker(tmp_path/'logs', {'doomed': 1}) as broker: assert committed(broker) == {'readers': {'kept'}}
+    with running_broker(tmp_path/'logs') as broker: assert broker.server.log.image.deleted == set()   # it is there again
+
+
+def test_offsets_of_a_topic_that_the_metadata_do_not_know_yet_are_kept(tmp_path):
+    "Somebody has put an older metadata log back. That a topic isn't in it doesn't mean that it was deleted."
+    segment = tmp_path/'logs/__cluster_metadata-0/00000000000000000000.log'
+    with running_broker(tmp_path/'logs', {'first': 1}) as broker:
+        broker.call(lambda: broker.server.groups.store.ensure())
+        older = segment.read_bytes()
+        broker.create_topics({'second': 1})
+        broker.call(lambda: commit_offset(broker.server.groups, 'readers', 'second', 42))
+    newer = segment.read_bytes()
+    for content in (older, newer):
+        segment.write_bytes(content)
+        with running_broker(tmp_path/'logs') as broker:
+            assert ('second' in broker.server.log.image.topics) == (content is newer) and committed(broker) == {'readers': {'second'}}
+
+
+def commit_offset(groups, group: str, topic: str, offset: int):
+    groups.write(group, [(OffsetCommitKey(group=group, topic=topic, partition=0), OffsetCommitValue(offset=offset, metadata='', commit_timestamp=groups.now()))])

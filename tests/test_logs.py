@@ -122,7 +122,7 @@ def test_the_latest_time_is_kafkas(tmp_path, name):
 @pytest.mark.parametrize('name', [name for name in KAFKAS if RECORDS[name]])
 def test_every_time_can_be_found(tmp_path, name):
     log, records = open_copy(tmp_path, name), RECORDS[name]
-    if any(batch.control for batch, _ in consume(log, log.start_offset, 1 << 20)): pytest.skip('markers have times, too, but no consumer sees them')
+    if any(batch.control for batch, _ in consume(log, log.start_offset, 1 << 20)): pytest.skip('– markers have times, too, but no consumer sees them')
     for time in {record['timestamp'] + more for record in records for more in (-1, 0, 1)}:
         expected = next(((record['timestamp'], record['offset']) for record in records if record['timestamp'] >= time), None)
         assert find_time(log, time) == expected, time

@@ -120,7 +120,7 @@ def test_transactions_are_decided_by_the_whole_log_also_for_a_segment():
 
 @pytest.mark.parametrize('source', [source for directory in DIRECTORIES for source in find_sources(str(directory))], ids=lambda s: f'{s.topic[:30]}-{s.partition}')
 def test_decide_equals_find_decided(source):
-    if source.topic == '__cluster_metadata': pytest.skip('has no transactions')
+    if source.topic == '__cluster_metadata': pytest.skip('– has no transactions')
     theirs, (end, aborted) = find_decided(source.log), decide(source.log)
     assert min(theirs.end, FOREVER) == end
     assert sorted(aborted) == sorted((txn.producer_id, txn.first_offset, txn.last_offset) for each in theirs.aborted.values() for txn in each)

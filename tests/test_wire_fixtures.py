@@ -4,6 +4,7 @@ Read, it says what Kafka's own classes read. Written again, it is the same bytes
 refused, we refuse. APIs that are added to the broker are covered from then on.
 """
 import base64
+import hashlib
 import json
 from collections import Counter, namedtuple
 from itertools import zip_longest
@@ -96,6 +97,15 @@ def read_response(frame: Frame):
 
 
 # --- The promises -----------------------------------------------------------------------------------------------------
+
+def test_every_fixture_is_what_it_was_and_is_listed():
+    "`SHA256SUMS` has them all; `README.md` says how it is made anew after a recording."
+    fixtures = Path(__file__).parent/'fixtures'
+    listed = dict(reversed(line.split('  ', 1)) for line in (fixtures/'SHA256SUMS').read_text().splitlines())
+    there = {path.relative_to(fixtures).as_posix(): path for path in fixtures.rglob('*') if path.is_file()}
+    there.pop('SHA256SUMS')
+    assert {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in there.items()} == listed
+
 
 def test_that_many_frames_are_checked():
     "So that a fixture that went missing is noticed."
