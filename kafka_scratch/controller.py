@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['METADATA_VERSION', 'WITH_DIRECTORIES', 'NEWER', 'new_id', 'meta_properties', 'found_cluster', 'record_version',
-           'topic_records', 'partition_record', 'Controller', 'metadata_batch', 'leader_batch', 'append_batch',
-           'open_pen', 'quorum_epoch', 'bootstrap_records', 'level_in']
+           'topic_records', 'partition_record', 'metadata_batch', 'leader_batch', 'append_batch', 'open_pen',
+           'quorum_epoch', 'bootstrap_records', 'level_in', 'MetadataPen', 'Controller']
 
 # %% ../nbs/32_controller.ipynb #27de32a0
 import json, os, uuid
@@ -17,10 +17,11 @@ from .segments import replace_file, segments
 from .partition_log import LogConfig, StorageError, append, begin_flush, close_log, end_flush, open_log
 from .partition_log import sync_files
 from .metadata_records import ConfigRecord, FeatureLevelRecord, PartitionChangeRecord, PartitionRecord
-from .metadata_records import BrokerRegistrationChangeRecord, ProducerIdsRecord, RegisterBrokerRecord, TopicRecord
-from .metadata_records import read_value, write_value
+from .metadata_records import AbortTransactionRecord, BrokerRegistrationChangeRecord, ProducerIdsRecord
+from .metadata_records import RegisterBrokerRecord, TopicRecord, read_value, write_value
 from .image import TOPIC_RESOURCE, UNASSIGNED, Image
 from .metadata_log import MetadataLog
+from .log_dirs import sync_directory, sync_failed
 
 # %% ../nbs/32_controller.ipynb #a81a8141
 def new_id() -> bytes:
@@ -34,13 +35,15 @@ def meta_properties(cluster_id: str, directory_id: str, node_id: int) -> str:
 
 # %% ../nbs/32_controller.ipynb #60cf6dea
 def found_cluster(log_dirs: list[str], node_id: int, cluster_id: str | None = None) -> str | None:
-    "Gives an identity to directories that have none. Returns the cluster's id; None, if they aren't empty and don't say."
+    "Names directories that have no name. Returns the cluster's id; None, if they aren't empty and don't say."
     nameless = [path for path in dict.fromkeys(log_dirs) if not os.path.exists(os.path.join(path, 'meta.properties'))]
-    if any(not name.startswith('.') for path in nameless for name in os.listdir(path)): return cluster_id
+    found = {name for path in nameless for name in os.listdir(path) if not name.startswith('.')}
+    if found - {'meta.properties.tmp'}: return cluster_id
     if nameless: cluster_id = cluster_id or uuid_text(new_id())
     for path in nameless:
         text = meta_properties(cluster_id, uuid_text(new_id()), node_id)
         replace_file(os.path.join(path, 'meta.properties'), text.encode(), sync=True)
+        sync_directory(path)
     return cluster_id
 
 # %% ../nbs/32_controller.ipynb #33e2c129
@@ -53,23 +56,89 @@ def record_version(record: Message, level: int) -> int:
 
 # %% ../nbs/32_controller.ipynb #cb81bff7
 def topic_records(name: str,
-                  assignment: list[list[int]],               # for each partition: the nodes with a replica, the leader first
-                  settings: dict[str, str | None] = {},      # of the topic, where it differs from the broker
+                  assignment: list[list[int]],   # for each partition: the nodes with a replica, the leader first
+                  settings: dict[str, str | None] = {}, # of the topic, where it differs from the broker
                   topic_id: bytes | None = None) -> list[Message]:
     "The records that make a topic."
     topic_id = topic_id or new_id()
-    configs = [ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=name, name=key, value=value) for key, value in settings.items()]
+    configs = [ConfigRecord(resource_type=TOPIC_RESOURCE, resource_name=name, name=key, value=value)
+               for key, value in settings.items()]
     partitions = [partition_record(topic_id, number, replicas) for number, replicas in enumerate(assignment)]
     return [TopicRecord(name=name, topic_id=topic_id), *configs, *partitions]
 
 def partition_record(topic_id: bytes, number: int, replicas: list[int]) -> PartitionRecord:
     "A new partition: all replicas are in sync, since there is nothing in it."
-    return PartitionRecord(partition_id=number, topic_id=topic_id, replicas=replicas, isr=replicas, leader=replicas[0],
-                           leader_epoch=0, partition_epoch=0, removing_replicas=[], adding_replicas=[], directories=[UNASSIGNED] * len(replicas))
+    return PartitionRecord(partition_id=number, topic_id=topic_id, replicas=replicas, isr=replicas,
+                           leader=replicas[0], leader_epoch=0, partition_epoch=0, removing_replicas=[],
+                           adding_replicas=[], directories=[UNASSIGNED] * len(replicas))
 
 # %% ../nbs/32_controller.ipynb #2773c303
-class Controller:
-    "The one who writes the metadata log. What it writes, it reads back: the image is as new as the log."
+def metadata_batch(records: list[Message], level: int, now: int) -> bytearray:
+    "Metadata records as a batch."
+    values = [write_value(record, record_version(record, level)) for record in records]
+    records = [Record(offset_delta=n, value=value) for n, value in enumerate(values)]
+    return bytearray(write_batch(records, base_timestamp=now, max_timestamp=now))
+
+def leader_batch(node_id: int, now: int) -> bytearray:
+    "From here on, this node is the leader."
+    voters = [QuorumVoter(voter_id=node_id)]
+    value = LeaderChangeMessage(leader_id=node_id, voters=voters, granting_voters=voters).encode(0)
+    records = [Record(key=ControlKey(type=2).encode(0), value=value)]
+    return bytearray(write_batch(records, attributes=CONTROL, base_timestamp=now, max_timestamp=now))
+
+# %% ../nbs/32_controller.ipynb #4d28e320
+def append_batch(log, batch: bytearray, epoch: int, now: int):
+    "Appends a batch, and returns when it is on the disk."
+    append(log, batch, HEADER.read(batch, 0)[0], epoch, now)
+    try:
+        flush = begin_flush(log)
+        sync_files(flush)
+    except OSError as error:
+        sync_failed(log, error)
+        raise StorageError(f'{log.directory}: {log.failed}') from None
+    end_flush(log, flush)
+
+# %% ../nbs/32_controller.ipynb #d3c67957
+def open_pen(log: MetadataLog, now: int, note):
+    "The metadata log, opened for writing."
+    read, made = log.image.last_offset + 1, os.path.isdir(log.directory) and segments(log.directory)
+    config = LogConfig(retention_ms=-1)
+    try:
+        opened = open_log(log.directory, config, now, False, read, 0 if made else read, note)
+        if not made: sync_directory(os.path.dirname(os.path.abspath(log.directory)))
+        return opened
+    except (OSError, DecodeError) as error:
+        raise StorageError(f"{log.directory} can't be opened for writing: {error}") from None
+
+# %% ../nbs/32_controller.ipynb #b188a390
+def quorum_epoch(directory: str) -> int:
+    "The epoch of the last election that Kafka took part in here."
+    try:
+        with open(os.path.join(directory, 'quorum-state'), encoding='utf-8') as file:
+            return int(json.load(file)['leaderEpoch'])
+    except (OSError, ValueError, KeyError, TypeError): return 0
+
+# %% ../nbs/32_controller.ipynb #022f8089
+def bootstrap_records(directory: str) -> list[Message]:
+    "The features with which a cluster begins."
+    path = os.path.join(os.path.dirname(os.path.abspath(directory)), 'bootstrap.checkpoint')
+    try:
+        with open(path, 'rb') as file: batches = [batch for batch in read_batches(file.read()) if not batch.control]
+        return [read_value(record.value)[0] for batch in batches for record in read_records(batch)]
+    except FileNotFoundError: pass
+    except (OSError, DecodeError) as error:
+        raise StorageError(f"{path}, with which the cluster should begin, can't be read: {error}") from None
+    levels = {'metadata.version': METADATA_VERSION, 'group.version': 1, 'transaction.version': 2}
+    return [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()]
+
+def level_in(features: list[Message]) -> int:
+    "The level on which a new cluster agrees."
+    levels = {each.name: each.feature_level for each in features if isinstance(each, FeatureLevelRecord)}
+    return levels.get('metadata.version', METADATA_VERSION)
+
+# %% ../nbs/32_controller.ipynb #497b04a8
+class MetadataPen:
+    "The metadata log, as somebody holds it who may write. It is opened when there is something to write."
     def __init__(self, log: MetadataLog, node_id: int, learn, # brings the image up to date with the log
                  now, # milliseconds since 1970
                  introduce=lambda: [], # records with which a new cluster begins
@@ -81,26 +150,22 @@ class Controller:
     @property
     def image(self) -> Image: return self.log.image
 
-    def write(self, records: list[Message]):
-        "Appends records, all or none of them, and learns what they say."
-        if not records: return
-        if self.pen is None: self.begin()
-        level = self.image.features.get('metadata.version', METADATA_VERSION)
-        append_batch(self.pen, metadata_batch(records, level, self.now()), self.epoch, self.now())
-        self.learn()
-
     def begin(self):
         "Opens the log, and becomes its leader."
         self.learn()
-        if self.log.failed: raise StorageError(f"the metadata log is damaged, and can't be written: {self.log.failed[0]}")
+        if self.log.failed:
+            raise StorageError(f"the metadata log is damaged, and can't be written: {self.log.failed[0]}")
         pen, read = open_pen(self.log, self.now(), self.note), self.image.last_offset + 1
         if pen.end_offset != read:
-            raise StorageError(f'{self.log.directory} ends at {pen.end_offset}, but what we read of it ends at {read}')
+            raise StorageError(f'{self.log.directory} ends at {pen.end_offset}, but we have read it up to {read}')
+        new = 'metadata.version' not in self.image.features
+        features = bootstrap_records(self.log.directory) if new else []
         self.epoch = max(self.image.last_epoch, pen.epochs.latest, quorum_epoch(self.log.directory)) + 1
-        append_batch(pen, leader_batch(self.node_id, self.now()), self.epoch, self.now())
-        if 'metadata.version' not in self.image.features:
-            features = bootstrap_records(self.log.directory)
-            append_batch(pen, metadata_batch(features + self.introduce(), level_in(features), self.now()), self.epoch, self.now())
+        def write(batch): append_batch(pen, batch, self.epoch, self.now())
+        write(leader_batch(self.node_id, self.now()))
+        if self.image.transaction is not None:
+            write(metadata_batch([AbortTransactionRecord(reason='its controller is gone')], 0, self.now()))
+        if new: write(metadata_batch(features + self.introduce(), level_in(features), self.now()))
         self.learn()
         self.pen = pen   # only now: if any of this failed, the next one who writes begins again
 
@@ -110,65 +175,20 @@ class Controller:
         try: pen and close_log(pen)
         except OSError as error: self.note(f"{self.log.directory} can't be left in order: {error}")
 
+# %% ../nbs/32_controller.ipynb #c644a2f0
+class Controller(MetadataPen):
+    "The one who writes the metadata log. What it writes, it reads back: the image is as new as the log."
+    def write(self, records: list[Message]):
+        "Appends records, all or none of them, and learns what they say."
+        if not records: return
+        if self.pen is None: self.begin()
+        level = self.image.features.get('metadata.version', METADATA_VERSION)
+        append_batch(self.pen, metadata_batch(records, level, self.now()), self.epoch, self.now())
+        self.learn()
+
     def next_producer_ids(self, count: int = 1000) -> range:
         "A block of ids that no producer has had before."
         self.learn()
         first = max(self.image.next_producer_id, 0)
         self.write([ProducerIdsRecord(broker_id=self.node_id, next_producer_id=first + count)])
         return range(first, first + count)
-
-# %% ../nbs/32_controller.ipynb #200daf35
-def metadata_batch(records: list[Message], level: int, now: int) -> bytearray:
-    "Metadata records as a batch."
-    values = [write_value(record, record_version(record, level)) for record in records]
-    records = [Record(offset_delta=n, value=value) for n, value in enumerate(values)]
-    return bytearray(write_batch(records, base_timestamp=now, max_timestamp=now))
-
-def leader_batch(node_id: int, now: int) -> bytearray:
-    "From here on, this node is the leader."
-    voters = [QuorumVoter(voter_id=node_id)]
-    value = LeaderChangeMessage(leader_id=node_id, voters=voters, granting_voters=voters).encode(0)
-    key = ControlKey(type=2).encode(0)
-    return bytearray(write_batch([Record(key=key, value=value)], attributes=CONTROL, base_timestamp=now, max_timestamp=now))
-
-# %% ../nbs/32_controller.ipynb #4d28e320
-def append_batch(log, batch: bytearray, epoch: int, now: int):
-    "Appends a batch, and returns when it is on the disk."
-    append(log, batch, HEADER.read(batch, 0)[0], epoch, now)
-    try:
-        flush = begin_flush(log)
-        sync_files(flush)
-    except OSError as error:
-        log.failed = f'a sync failed ({error}), and nobody knows what the disk has: restart the broker to find out'
-        raise StorageError(f'{log.directory}: {log.failed}') from None
-    end_flush(log, flush)
-
-# %% ../nbs/32_controller.ipynb #d3c67957
-def open_pen(log: MetadataLog, now: int, note):
-    "The metadata log, opened for writing."
-    read, made = log.image.last_offset + 1, os.path.isdir(log.directory) and segments(log.directory)
-    config = LogConfig(retention_ms=-1)
-    try: return open_log(log.directory, config, now, False, read, 0 if made else read, note)
-    except (OSError, DecodeError) as error: raise StorageError(f"{log.directory} can't be opened for writing: {error}") from None
-
-# %% ../nbs/32_controller.ipynb #b188a390
-def quorum_epoch(directory: str) -> int:
-    "The epoch of the last election that Kafka took part in here."
-    try:
-        with open(os.path.join(directory, 'quorum-state'), encoding='utf-8') as file: return int(json.load(file)['leaderEpoch'])
-    except (OSError, ValueError, KeyError, TypeError): return 0
-
-# %% ../nbs/32_controller.ipynb #022f8089
-def bootstrap_records(directory: str) -> list[Message]:
-    "The features with which a cluster begins."
-    path = os.path.join(os.path.dirname(os.path.abspath(directory)), 'bootstrap.checkpoint')
-    try:
-        with open(path, 'rb') as file: batches = list(read_batches(file.read()))
-        return [read_value(record.value)[0] for batch in batches if not batch.control for record in read_records(batch)]
-    except FileNotFoundError: pass
-    levels = {'metadata.version': METADATA_VERSION, 'group.version': 1, 'transaction.version': 2}
-    return [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()]
-
-def level_in(features: list[Message]) -> int:
-    "The level on which a new cluster agrees."
-    return next((each.feature_level for each in features if each.name == 'metadata.version'), METADATA_VERSION)

@@ -6,22 +6,24 @@
 __all__ = ['TopicDefaults', 'Plan', 'MOST_PARTITIONS', 'METADATA_TOPIC', 'create_topics', 'create_partitions', 'delete_topics',
            'metadata_creating', 'BROKERS', 'CONTROLLERS', 'describe_cluster', 'CreatableReplicaAssignment',
            'CreatableTopicConfig', 'CreatableTopic', 'CreateTopicsRequest', 'CreatableTopicConfigs',
-           'CreatableTopicResult', 'CreateTopicsResponse', 'place', 'bad_assignment', 'check_replicas',
-           'placed_by_hand', 'read_topic_config', 'look_alikes', 'check_new_name', 'plan_topic', 'plan_partitions',
-           'led', 'plan_records', 'check_total', 'refuse_request', 'may_create', 'sort_out', 'make_plans',
-           'make_directories', 'made', 'described', 'not_made', 'answer_create_topics', 'CreatePartitionsAssignment',
-           'CreatePartitionsTopic', 'CreatePartitionsRequest', 'CreatePartitionsTopicResult',
-           'CreatePartitionsResponse', 'grow', 'extend', 'may_alter', 'answer_create_partitions', 'grown',
-           'write_growth', 'DeleteTopicState', 'DeleteTopicsRequest', 'DeletableTopicResult', 'DeleteTopicsResponse',
-           'asked_for', 'odd', 'sees', 'find_doomed', 'sort_doomed', 'answer_delete_topics', 'refuse_deletion',
-           'to_create', 'answer_metadata_creating', 'DescribeClusterRequest', 'DescribeClusterBroker',
-           'DescribeClusterResponse', 'refuse_cluster', 'answer_describe_cluster']
+           'CreatableTopicResult', 'CreateTopicsResponse', 'place', 'too_few_brokers', 'bad_assignment',
+           'check_replicas', 'placed_by_hand', 'read_topic_config', 'look_alikes', 'check_new_name', 'plan_topic',
+           'plan_partitions', 'led', 'plan_records', 'check_total', 'refuse_request', 'may_create', 'sort_out',
+           'make_plans', 'make_directories', 'usual_settings', 'with_own', 'made', 'not_made', 'answer_create_topics',
+           'CreatePartitionsAssignment', 'CreatePartitionsTopic', 'CreatePartitionsRequest',
+           'CreatePartitionsTopicResult', 'CreatePartitionsResponse', 'grow', 'extend', 'may_alter',
+           'answer_create_partitions', 'grown', 'write_growth', 'DeleteTopicState', 'DeleteTopicsRequest',
+           'DeletableTopicResult', 'DeleteTopicsResponse', 'asked_for', 'odd', 'sees', 'find_doomed', 'named_twice',
+           'sort_doomed', 'answer_delete_topics', 'refuse_deletion', 'to_create', 'answer_metadata_creating',
+           'DescribeClusterRequest', 'DescribeClusterBroker', 'DescribeClusterResponse', 'refuse_cluster',
+           'answer_describe_cluster']
 
 # %% ../nbs/35_topics.ipynb #607882a4
 from collections import Counter, namedtuple
 from .primitives import *
 from .schema import *
-from .frames import CLUSTER_NAME, Api, ApiError, ErrorCode, Operation, Resource
+from .frames import AUTHORIZED_OPERATIONS_OMITTED, CLUSTER_NAME
+from .frames import Api, ApiError, ErrorCode, Operation, Resource
 from .partition_log import StorageError
 from .metadata_records import PartitionRecord, RemoveTopicRecord
 from .image import Image
@@ -30,8 +32,8 @@ from .metadata import NO_ID, MetadataRequest, MetadataResponse, answer_metadata,
 from .metadata import cluster_operations, end_point
 from .config import Properties, read_choice, read_number
 from .controller import new_id, partition_record, topic_records
-from .configs import MOST_RECORDS, TOO_MANY, TOPIC_TABLE, Source, bad_config, bad_request
-from .configs import check_topic_name, check_topic_settings, describe_topic, layers, look_up, storage_fault
+from .configs import TOPIC_TABLE, Source, bad_config, bad_request, check_topic_settings, layers, look_up
+from .config_apis import MOST_RECORDS, TOO_MANY, check_topic_name, inherited, storage_fault
 
 # %% ../nbs/35_topics.ipynb #ba2d5fbe
 @nested
@@ -93,15 +95,16 @@ def place(image: Image, count: int, replication_factor: int,
     "Brokers for each new partition, the leader first: `[[1, 2], [2, 3], [3, 1]]`."
     brokers = sorted(image.brokers, key=lambda id: (image.brokers[id].fenced, id))
     alive = [id for id in brokers if not image.brokers[id].fenced]
-    problem = None
-    if not alive: problem = 'All brokers are currently fenced.'
-    elif replication_factor > len(brokers):
-        problem = (f'The target replication factor of {replication_factor} cannot be reached because only {len(brokers)} '
-                   'broker(s) are registered.')
-    if problem:
-        raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, f'Unable to replicate the partition {replication_factor} time(s): {problem}')
-    turns = [alive[n % len(alive):] + alive[:n % len(alive)] + brokers[len(alive):] for n in range(first, first + count)]
-    return [turn[:replication_factor] for turn in turns]
+    if not alive or replication_factor > len(brokers): raise too_few_brokers(alive, brokers, replication_factor)
+    starts = [n % len(alive) for n in range(first, first + count)]
+    return [[*alive[start:], *alive[:start], *brokers[len(alive):]][:replication_factor] for start in starts]
+
+def too_few_brokers(alive: list[int], brokers: list[int], replication_factor: int) -> ApiError:
+    "Why so many replicas can't be placed."
+    problem = (f'The target replication factor of {replication_factor} cannot be reached because only {len(brokers)} '
+               'broker(s) are registered.') if alive else 'All brokers are currently fenced.'
+    return ApiError(ErrorCode.INVALID_REPLICATION_FACTOR,
+                    f'Unable to replicate the partition {replication_factor} time(s): {problem}')
 
 # %% ../nbs/35_topics.ipynb #95e7146b
 def bad_assignment(text: str) -> ApiError: return ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
@@ -114,8 +117,8 @@ def check_replicas(image: Image, replicas: list[int], replication_factor: int):
         if id in sorted(replicas)[:n]: raise bad_assignment(f'{what} the broker {id} more than once.')
         if id not in image.brokers: raise bad_assignment(f'{what} broker {id}, but no such broker is registered.')
     if len(replicas) != replication_factor:
-        raise bad_assignment(f'{what} a partition with {len(replicas)} replica(s), but this is not consistent with previous '
-                             f'partitions, which have {replication_factor} replica(s).')
+        raise bad_assignment(f'{what} a partition with {len(replicas)} replica(s), but this is not consistent with '
+                             f'previous partitions, which have {replication_factor} replica(s).')
 
 # %% ../nbs/35_topics.ipynb #38c9bac3
 def placed_by_hand(image: Image, assignments: list[CreatableReplicaAssignment]) -> list[list[int]]:
@@ -123,11 +126,12 @@ def placed_by_hand(image: Image, assignments: list[CreatableReplicaAssignment]) 
     found = {}
     for each in assignments:
         number, replicas = each.partition_index, list(each.broker_ids)
-        if number in found: raise bad_assignment(f'Found multiple manual partition assignments for partition {number}')
+        if number in found:
+            raise bad_assignment(f'Found multiple manual partition assignments for partition {number}')
         check_replicas(image, replicas, len(next(iter(found.values()), replicas)))
         if all(image.brokers[id].fenced for id in replicas):
-            raise bad_assignment(f'All brokers specified in the manual partition assignment for partition {number} are fenced or '
-                                 'in controlled shutdown.')
+            raise bad_assignment('All brokers specified in the manual partition assignment for '
+                                 f'partition {number} are fenced or in controlled shutdown.')
         found[number] = replicas
     if sorted(found) != list(range(len(found))):
         raise bad_assignment('partitions should be a consecutive 0-based integer sequence')
@@ -179,13 +183,14 @@ def plan_partitions(wanted: CreatableTopic, broker) -> list[list[int]]:
     "Where the partitions of a new topic go."
     defaults = read_topic_config(broker.properties)
     if wanted.assignments:
-        for value, what in ((wanted.replication_factor, 'replication factor'), (wanted.num_partitions, 'numPartitions')):
+        given = {'replication factor': wanted.replication_factor, 'numPartitions': wanted.num_partitions}
+        for what, value in given.items():
             if value == -1: continue
             raise bad_request(f'A manual partition assignment was specified, but {what} was not set to -1.')
         return placed_by_hand(broker.image, wanted.assignments)
     if wanted.replication_factor < -1 or wanted.replication_factor == 0:
         raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR,
-                    'Replication factor must be larger than 0, or -1 to use the default value.')
+                       'Replication factor must be larger than 0, or -1 to use the default value.')
     if wanted.num_partitions < -1 or wanted.num_partitions == 0:
         raise ApiError(ErrorCode.INVALID_PARTITIONS, 'Number of partitions was set to an invalid non-positive value.')
     count = defaults.partitions if wanted.num_partitions == -1 else wanted.num_partitions
@@ -222,7 +227,9 @@ def refuse_request(request, wanted: list, broker):
 
 # %% ../nbs/35_topics.ipynb #b4271dd0
 def may_create(broker, name: str) -> bool:
-    return broker.allows(Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME) or broker.allows(Operation.CREATE, Resource.TOPIC, name)
+    "May the caller create any topic, or at least this one?"
+    any_topic = broker.allows(Operation.CREATE, Resource.CLUSTER, CLUSTER_NAME)
+    return any_topic or broker.allows(Operation.CREATE, Resource.TOPIC, name)
 
 # %% ../nbs/35_topics.ipynb #55e9be50
 def sort_out(names: list[str], broker, may) -> dict[str, ApiError]:
@@ -254,26 +261,30 @@ def make_directories(broker, name: str, numbers):
     broker.logs.make(broker.controller.image.topics[name], numbers)
 
 # %% ../nbs/35_topics.ipynb #4bc07878
-def made(plan: Plan, broker) -> CreatableTopicResult:
+def usual_settings(broker) -> list[CreatableTopicConfigs]:
+    "The settings of a topic that has none of its own, with their true sources."
+    known, found = layers(broker), []
+    for name, entry in inherited(broker).items():
+        behind = TOPIC_TABLE[name].broker
+        source = look_up(behind, known)[1] if behind else entry.config_source
+        found.append(CreatableTopicConfigs(name=name, value=entry.value, config_source=source))
+    return found
+
+def with_own(usual: list[CreatableTopicConfigs], own: dict[str, str]) -> list[CreatableTopicConfigs]:
+    "The settings of a topic that has some of its own."
+    def special(name): return CreatableTopicConfigs(name=name, value=own[name], config_source=Source.TOPIC)
+    return [special(each.name) if each.name in own else each for each in usual]
+
+# %% ../nbs/35_topics.ipynb #99789f9a
+def made(plan: Plan, broker, usual: list[CreatableTopicConfigs]) -> CreatableTopicResult:
     "What became of a topic that was made, or could have been."
     result = CreatableTopicResult(name=plan.name, topic_id=plan.topic_id, error_message=None)
     if not broker.allows(Operation.DESCRIBE_CONFIGS, Resource.TOPIC, plan.name):
         result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return result
     result.num_partitions, result.replication_factor = len(plan.assignment), len(plan.assignment[0])
-    result.configs = [CreatableTopicConfigs(name=entry.name, value=entry.value, config_source=entry.config_source)
-                      for entry in described(plan, broker)]
+    result.configs = with_own(usual, plan.settings)
     return result
-
-# %% ../nbs/35_topics.ipynb #99789f9a
-def described(plan: Plan, broker):
-    "The settings that a topic has, or would have, with their true sources."
-    entries, known = describe_topic(broker, ''), layers(broker)
-    for entry in entries:
-        behind = TOPIC_TABLE[entry.name].broker
-        if entry.name in plan.settings: entry.value, entry.config_source = plan.settings[entry.name], Source.TOPIC
-        elif behind: entry.config_source = look_up(behind, known)[1]
-    return entries
 
 # %% ../nbs/35_topics.ipynb #91dd3f44
 METADATA_TOPIC = '__cluster_metadata'
@@ -294,8 +305,10 @@ def answer_create_topics(request: CreateTopicsRequest, version: int, broker) -> 
         if wanted: refuse_request(request, wanted, broker)
         plans = make_plans(wanted, broker, request.validate_only)
     except ApiError as fault: return CreateTopicsResponse(topics=[not_made(name, fault) for name in names])
-    return CreateTopicsResponse(topics=[made(result, broker) if isinstance(result, Plan) else not_made(name, result)
-                                        for name, result in (plans | refused).items()])
+    usual = usual_settings(broker)
+    return CreateTopicsResponse(topics=[
+        made(result, broker, usual) if isinstance(result, Plan) else not_made(name, result)
+        for name, result in (plans | refused).items()])
 
 create_topics = Api(CreateTopicsRequest, CreateTopicsResponse, answer_create_topics)
 
@@ -337,29 +350,31 @@ def grow(wanted: CreatePartitionsTopic, image: Image) -> list[PartitionRecord]:
     if topic is None: raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     there, more = len(topic.states), wanted.count - len(topic.states)
     if more == 0: raise ApiError(ErrorCode.INVALID_PARTITIONS, f'Topic already has {there} partition(s).')
-    if more < 0: raise ApiError(ErrorCode.INVALID_PARTITIONS, f'The topic {topic.name} currently has {there} partition(s); '
-                                                           f'{wanted.count} would not be an increase.')
+    if more < 0:
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, f'The topic {topic.name} currently has {there} partition(s); '
+                                                     f'{wanted.count} would not be an increase.')
     if more > MOST_PARTITIONS: raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)   # Kafka has no better word for it
     assignment = extend(wanted, image, more, topic.partition(min(topic.states)).replicas)
-    return [led(partition_record(topic.topic_id, there + n, replicas), image) for n, replicas in enumerate(assignment)]
+    return [led(partition_record(topic.topic_id, number, replicas), image)
+            for number, replicas in enumerate(assignment, there)]
 
 # %% ../nbs/35_topics.ipynb #e52699e7
 def extend(wanted: CreatePartitionsTopic, image: Image, more: int, like: tuple) -> list[list[int]]:
     "Brokers for further partitions: by hand, or in turn."
     if wanted.assignments is None: return place(image, more, len(like), wanted.count - more)
     if len(wanted.assignments) != more:
-        raise bad_assignment(f'Attempted to add {more} additional partition(s), but only {len(wanted.assignments)} assignment(s) '
-                             'were specified.')
+        raise bad_assignment(f'Attempted to add {more} additional partition(s), but only '
+                             f'{len(wanted.assignments)} assignment(s) were specified.')
     for each in wanted.assignments:
         check_replicas(image, list(each.broker_ids), len(like))
         if all(image.brokers[id].fenced for id in each.broker_ids):
-            raise bad_assignment('All brokers specified in the manual partition assignment are fenced or in controlled shutdown.')
+            raise bad_assignment('All brokers specified in the manual partition assignment are fenced or '
+                                 'in controlled shutdown.')
     return [list(each.broker_ids) for each in wanted.assignments]
 
 # %% ../nbs/35_topics.ipynb #43f46455
 def may_alter(broker, name: str) -> bool: return broker.allows(Operation.ALTER, Resource.TOPIC, name)
 
-# %% ../nbs/35_topics.ipynb #c20cf2f0
 def answer_create_partitions(request: CreatePartitionsRequest, version: int, broker) -> CreatePartitionsResponse:
     "Gives topics more partitions."
     refused = sort_out([each.name for each in request.topics], broker, may_alter)
@@ -391,7 +406,8 @@ def write_growth(records: list[PartitionRecord], results: dict[str, ApiError], b
     else:
         grew = {record.topic_id: [] for record in records}
         for record in records: grew[record.topic_id].append(record.partition_id)
-        for topic_id, numbers in grew.items(): make_directories(broker, broker.image.topics_by_id[topic_id].name, numbers)
+        for topic_id, numbers in grew.items():
+            make_directories(broker, broker.image.topics_by_id[topic_id].name, numbers)
 
 create_partitions = Api(CreatePartitionsRequest, CreatePartitionsResponse, answer_create_partitions)
 
@@ -424,44 +440,55 @@ class DeleteTopicsResponse:
 
 # %% ../nbs/35_topics.ipynb #cf076d04
 def asked_for(request: DeleteTopicsRequest, version: int) -> list[DeleteTopicState]:
+    "What is to be deleted, in the form of version 6."
     return request.topics if version >= 6 else [DeleteTopicState(name=name) for name in request.topic_names]
 
 # %% ../nbs/35_topics.ipynb #48dd922e
 def odd(entry: DeleteTopicState, count: int, both) -> ApiError | None:
     "What is wrong with an entry, whatever it names. `both`: names of topics that are named by their ids, too."
-    problem = None
-    if entry.name is None and entry.topic_id == NO_ID: problem = 'Neither topic name nor id were specified.'
-    elif entry.name is not None and entry.topic_id != NO_ID: problem = 'You may not specify both topic name and topic id.'
-    elif count > 1: problem = f'Duplicate topic {"id" if entry.name is None else "name"}.'
+    problem, has_name, has_id = None, entry.name is not None, entry.topic_id != NO_ID
+    if not has_name and not has_id: problem = 'Neither topic name nor id were specified.'
+    elif has_name and has_id: problem = 'You may not specify both topic name and topic id.'
+    elif count > 1: problem = f'Duplicate topic {"name" if has_name else "id"}.'
     elif entry.name in both: problem = 'The provided topic name maps to an ID that was already supplied.'
     return problem and bad_request(problem)
 
 # %% ../nbs/35_topics.ipynb #d6934ed5
 def sees(broker, name: str, operation: int = Operation.DESCRIBE) -> bool:
     "May the caller know of this topic, or do more to it?"
-    return broker.allows(Operation.DELETE, Resource.CLUSTER, CLUSTER_NAME) or broker.allows(operation, Resource.TOPIC, name)
+    any_topic = broker.allows(Operation.DELETE, Resource.CLUSTER, CLUSTER_NAME)
+    return any_topic or broker.allows(operation, Resource.TOPIC, name)
 
 # %% ../nbs/35_topics.ipynb #4d1d3d32
 def find_doomed(entry: DeleteTopicState, result: DeletableTopicResult, broker):
     "The topic that an entry names, if it may be deleted. Its name goes into the result."
-    by_name, denied = entry.name is not None, ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, 'Topic authorization failed.')
-    topic = broker.image.topics.get(entry.name) if by_name else broker.image.topics_by_id.get(entry.topic_id)
+    denied = ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, 'Topic authorization failed.')
+    if entry.name is None:
+        unknown = ApiError(ErrorCode.UNKNOWN_TOPIC_ID, 'This server does not host this topic ID.')
+        topic = broker.image.topics_by_id.get(entry.topic_id)
+    else:
+        unknown = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 'This server does not host this topic-partition.')
+        topic = broker.image.topics.get(entry.name)
     name = topic.name if topic else entry.name
     if name is not None and not sees(broker, name): raise denied
-    if topic is None and by_name: raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 'This server does not host this topic-partition.')
-    if topic is None: raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, 'This server does not host this topic ID.')
+    if topic is None: raise unknown
     result.name = name
     if not sees(broker, name, Operation.DELETE): raise denied
     result.topic_id = topic.topic_id
     return topic
 
 # %% ../nbs/35_topics.ipynb #7ac9ed00
+def named_twice(entries: list[DeleteTopicState], broker) -> dict[bytes, str]:
+    "Topics that are named by their ids and by their names, too: id and name. The name is the one that is answered."
+    ids, topics = {entry.topic_id for entry in entries if entry.name is None}, broker.image.topics
+    named = [topics[entry.name] for entry in entries if entry.name in topics and sees(broker, entry.name)]
+    return {topic.topic_id: topic.name for topic in named if topic.topic_id in ids}
+
+# %% ../nbs/35_topics.ipynb #343c6aad
 def sort_doomed(entries: list[DeleteTopicState], broker) -> list[tuple]:
     "Entry by entry, each once: the result, and the topic if it is to be deleted."
     counts, found = Counter((entry.name, entry.topic_id) for entry in entries), {}
-    ids = {entry.topic_id for entry in entries if entry.name is None}
-    named = [broker.image.topics[entry.name] for entry in entries if entry.name in broker.image.topics and sees(broker, entry.name)]
-    both = {topic.topic_id: topic.name for topic in named if topic.topic_id in ids}   # named in both ways: the name tells
+    both = named_twice(entries, broker)
     names = set(both.values())
     for entry in entries:
         if entry.name is None and entry.topic_id in both: continue
@@ -475,7 +502,7 @@ def sort_doomed(entries: list[DeleteTopicState], broker) -> list[tuple]:
         found[key] = result, topic
     return list(found.values())
 
-# %% ../nbs/35_topics.ipynb #343c6aad
+# %% ../nbs/35_topics.ipynb #7f8eb211
 def answer_delete_topics(request: DeleteTopicsRequest, version: int, broker) -> DeleteTopicsResponse:
     "Deletes topics. What becomes of their files, chapter 27 sees to."
     entries = asked_for(request, version)
@@ -487,16 +514,16 @@ def answer_delete_topics(request: DeleteTopicsRequest, version: int, broker) -> 
         broker.controller.write([RemoveTopicRecord(topic_id=topic.topic_id) for _, topic in found if topic])
     except StorageError as error: return refuse_deletion(entries, storage_fault(broker, error))
     except ApiError as fault: return refuse_deletion(entries, fault)
-    forget = getattr(getattr(broker, 'groups', None), 'topics_deleted', lambda names: None)   # offsets that were committed for them
-    forget({topic.name for _, topic in found if topic})
+    groups = getattr(broker, 'groups', None)
+    if groups is not None: groups.topics_deleted({topic.name for _, topic in found if topic})
     return DeleteTopicsResponse(responses=[result for result, _ in found])
 
-# %% ../nbs/35_topics.ipynb #7f8eb211
+# %% ../nbs/35_topics.ipynb #3e6d046b
 def refuse_deletion(entries: list[DeleteTopicState], fault: ApiError) -> DeleteTopicsResponse:
     "The same for all."
-    return DeleteTopicsResponse(responses=[
-        DeletableTopicResult(name=entry.name, topic_id=entry.topic_id, error_code=fault.code, error_message=fault.message)
-        for entry in entries])
+    def refuse(entry): return DeletableTopicResult(name=entry.name, topic_id=entry.topic_id,
+                                                   error_code=fault.code, error_message=fault.message)
+    return DeleteTopicsResponse(responses=[refuse(entry) for entry in entries])
 
 delete_topics = Api(DeleteTopicsRequest, DeleteTopicsResponse, answer_delete_topics)
 
@@ -516,12 +543,13 @@ def answer_metadata_creating(request: MetadataRequest, version: int, broker) -> 
     denied = {name for name in names if not may_create(broker, name)}
     for topic in answer.topics:
         if topic.name in denied: topic.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    wanted = [CreatableTopic(name=name, num_partitions=-1, replication_factor=-1) for name in names if name not in denied]
+    wanted = [CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
+              for name in names if name not in denied]
     try:
         check_total(wanted, read_topic_config(broker.properties))
         make_plans(wanted, broker, validate_only=False)
     except ApiError:
-        if hasattr(broker, 'answers'): broker.answers.forget()   # perhaps next time: this answer shouldn't be repeated
+        if hasattr(broker, 'answers'): broker.answers.forget()   # perhaps next time: don't repeat this one
     return answer
 
 metadata_creating = Api(MetadataRequest, MetadataResponse, answer_metadata_creating, cacheable=True)
@@ -553,7 +581,7 @@ class DescribeClusterResponse:
     cluster_id: String
     controller_id: Int32 = field(default=-1)
     brokers: Array[DescribeClusterBroker]
-    cluster_authorized_operations: Int32 = field(default=-2147483648)
+    cluster_authorized_operations: Int32 = field(default=AUTHORIZED_OPERATIONS_OMITTED)
 
 # %% ../nbs/35_topics.ipynb #76045db9
 BROKERS, CONTROLLERS = 1, 2
@@ -573,9 +601,10 @@ def answer_describe_cluster(request: DescribeClusterRequest, version: int, broke
     for id, each in sorted(broker.image.brokers.items()):
         where = end_point(each, broker.listener_name)
         if where and (not each.fenced or request.include_fenced_brokers):
-            answer.brokers.append(DescribeClusterBroker(broker_id=id, host=where.host, port=where.port, rack=each.rack,
-                                                        is_fenced=each.fenced))
-    if request.include_cluster_authorized_operations: answer.cluster_authorized_operations = cluster_operations(broker)
+            answer.brokers.append(DescribeClusterBroker(broker_id=id, host=where.host, port=where.port,
+                                                        rack=each.rack, is_fenced=each.fenced))
+    if request.include_cluster_authorized_operations:
+        answer.cluster_authorized_operations = cluster_operations(broker)
     return answer
 
 describe_cluster = Api(DescribeClusterRequest, DescribeClusterResponse, answer_describe_cluster, cacheable=True)

@@ -6,6 +6,7 @@ from broker_process import Client
 from recording import Recorder, answer_in, framed
 from kafka_scratch.broker import Broker
 from kafka_scratch.config import Properties, read_config
+from kafka_scratch.config_apis import *
 from kafka_scratch.configs import *
 from kafka_scratch.controller import Controller
 from kafka_scratch.frames import read_request, write_response

@@ -4,6 +4,7 @@
 """
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 if __name__ == '__main__': sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -15,6 +16,7 @@ from admin_by_hand import *
 from benchmarks import real_kafka
 from recording import recorded
 from kafka_scratch.frames import ApiError, ErrorCode, Operation, Resource
+from kafka_scratch.image import Image, config_set
 from kafka_scratch.partition_log import LogConfig, StorageError
 
 NUMBERS = [name for name, setting in TOPIC_TABLE.items() if setting.type in ('INT', 'LONG', 'DOUBLE')]
@@ -197,6 +199,44 @@ def test_a_changed_setting_reaches_the_log(tmp_path):
     with Played(tmp_path, 'message.max.bytes=5000') as player: assert config().max_message_bytes == 8000   # and after a restart
 
 
+@pytest.mark.parametrize('name, text', [('log.cleanup.policy', 'compact, delete'), ('log.cleanup.policy', ''), ('log.cleanup.policy', 'delete,delete'), ('log.retention.bytes', '-5'),
+                                        ('compression.type', ' gzip ')])
+def test_what_is_set_for_brokers_takes_effect_whatever_else_is_set(tmp_path, name, text):
+    with Played(tmp_path, 'message.max.bytes=1000') as player:
+        player.ask(alter((BROKER, '', [('log.retention.ms', SET, '5000')])))
+        assert player.ask(alter((BROKER, '', [(name, SET, text)]))).responses[0].error_code == 0
+        field = {setting.broker: key.replace('.', '_') for key, setting in TOPIC_TABLE.items()}[name]
+        found = getattr(player.logs.defaults, field)
+        assert found == (int(text) if isinstance(found, int) else text.strip())
+        assert (player.logs.defaults.retention_ms, player.logs.defaults.max_message_bytes) == (5000, 1000)
+
+
+def test_of_what_somebody_else_set_for_brokers_only_what_can_be_counts():
+    settings = {('', 'log.retention.ms'): '5000', ('1', 'log.retention.ms'): 'soon', ('1', 'compression.type'): 'zip', ('1', 'log.segment.bytes'): '13', ('1', 'message.max.bytes'): '7',
+                ('2', 'message.max.bytes'): '8', ('', 'log.cleanup.policy'): 'shred'}
+    image = Image()
+    for (who, name), text in settings.items(): config_set(image, ConfigRecord(resource_type=BROKER, resource_name=who, name=name, value=text))
+    file = Properties({'log.segment.bytes': ('2000000', 1)}, 'a file')
+    assert log_defaults(file, 1, image) == LogConfig(retention_ms=5000, max_message_bytes=7, segment_bytes=2_000_000)
+
+
+def test_a_file_that_cannot_be_right_is_named_to_whoever_meets_it(tmp_path):
+    with Played(tmp_path, 'log.cleaner.max.compaction.lag.ms=often\ngroup.consumer.min.session.timeout.ms=long') as player:
+        made, = player.ask(create(topic('orders'))).topics
+        assert made.error_code == 40 and 'often for configuration log.cleaner.max.compaction.lag.ms' in made.error_message
+        changed, = player.ask(alter((GROUP, 'g', [('consumer.session.timeout.ms', SET, '50000')]))).responses
+        assert changed.error_code == 40 and 'long for configuration group.consumer.min.session.timeout.ms' in changed.error_message
+
+
+def test_topics_of_one_request_do_not_share_what_is_their_own(tmp_path):
+    with Played(tmp_path) as player:
+        first, second = player.ask(create(topic('a', settings={'retention.ms': '5'}), topic('b'))).topics
+        of = [{each.name: (each.value, each.config_source) for each in made.configs}['retention.ms'] for made in (first, second)]
+        seen = player.ask(settings_of((TOPIC, 'b', None), (TOPIC, 'a', None), (TOPIC, 'b', ['retention.ms']))).results
+        values = [{each.name: each.value for each in result.configs}['retention.ms'] for result in seen]
+        assert of == [('5', 1), ('604800000', 5)] and values == ['604800000', '5', '604800000'] and [len(result.configs) for result in seen] == [33, 33, 1]
+
+
 def test_nothing_is_written_for_nothing(tmp_path):
     with Played(tmp_path) as player:
         player.ask(create(topic('orders', settings={'retention.ms': '5'})))
@@ -270,6 +310,16 @@ def test_a_value_is_refused_with_a_sentence_or_stays_what_it_is(setting, text):
     try: value = parse_value(setting, text); check_value(setting, value)
     except ApiError as fault: assert fault.code == ErrorCode.INVALID_CONFIG and setting.name in fault.message
     else: assert parse_value(setting, show_value(value)) == value
+
+
+@pytest.mark.parametrize('text', ['1' * 32_000 + 'x', '1' * 32_000, '.' + '1' * 32_000 + 'x', 'a' + ' ' * 32_000 + 'b', ',' * 32_000, '1e' + '1' * 32_000], ids=lambda text: text[:2])
+def test_no_value_takes_long_to_read(text):
+    "While one is read, nobody else is served."
+    started = time.process_time()
+    for setting in TOPIC_TABLE.values():
+        try: check_value(setting, parse_value(setting, text))
+        except ApiError: pass
+    assert time.process_time() - started < 2
 
 
 if __name__ == '__main__': record_all()

@@ -10,10 +10,11 @@ from broker_process import FIXTURES, ROOT
 sys.path.insert(0, str(ROOT))
 from benchmarks import real_kafka, wire
 
-from kafka_scratch.controller import Controller, found_cluster, record_version, topic_records
+from kafka_scratch import controller as controller_module
+from kafka_scratch.controller import Controller, found_cluster, metadata_batch, record_version, topic_records
 from kafka_scratch.metadata_log import METADATA, MetadataLog, load_image
-from kafka_scratch.metadata_records import (ConfigRecord, PartitionChangeRecord, PartitionRecord, ProducerIdsRecord, RegisterBrokerRecord,
-                                            RemoveTopicRecord, TopicRecord, read_value, write_value)
+from kafka_scratch.metadata_records import (BeginTransactionRecord, ConfigRecord, EndTransactionRecord, FeatureLevelRecord, PartitionChangeRecord, PartitionRecord, ProducerIdsRecord,
+                                            RegisterBrokerRecord, RemoveTopicRecord, TopicRecord, UserScramCredentialRecord, read_value, write_value)
 from kafka_scratch.partition_log import StorageError
 from kafka_scratch.records import read_batches, read_records
 from kafka_scratch.segments import file_name
@@ -143,9 +144,66 @@ def test_a_disk_that_refuses_at_the_beginning(tmp_path, monkeypatch):
     assert [names[0] for _, names in kinds(tmp_path)] == ['control', 'control', 'FeatureLevelRecord', 'TopicRecord']
 
 
+def test_a_transaction_of_somebody_who_died_never_happened(tmp_path):
+    first = controller_on(tmp_path)
+    first.write(topic_records('orders', [[1]]))
+    first.write([BeginTransactionRecord(name='large'), *topic_records('half', [[1]])])
+    first.close()
+    second = controller_on(tmp_path)
+    second.write(topic_records('payments', [[1]]))
+    assert sorted(second.image.topics) == sorted(load_image(tmp_path).topics) == ['orders', 'payments']
+    second.close()
+    third = controller_on(tmp_path)
+    third.write([BeginTransactionRecord(name='large'), *topic_records('whole', [[1]]), EndTransactionRecord()])
+    assert sorted(load_image(tmp_path).topics) == ['orders', 'payments', 'whole']
+    assert [names for _, names in kinds(tmp_path)].count(['AbortTransactionRecord']) == 1
+
+
+def test_the_first_transaction_of_a_cluster_may_be_the_one_that_was_never_finished(tmp_path):
+    first = controller_on(tmp_path)
+    first.begin()
+    first.close()
+    begun = metadata_batch([BeginTransactionRecord(name='Bootstrap records'), FeatureLevelRecord(name='metadata.version', feature_level=20)], 20, NOW)
+    leader = next(read_batches(segment(tmp_path).read_bytes()))
+    begun[:8], begun[12:16] = (1).to_bytes(8, 'big'), (1).to_bytes(4, 'big')   # its offset, and its epoch
+    segment(tmp_path).write_bytes(bytes(leader.buf[:leader.end]) + begun)
+    second = controller_on(tmp_path)
+    second.write(topic_records('orders', [[1]]))
+    assert second.image.features['metadata.version'] == 27 and list(load_image(tmp_path).topics) == ['orders']
+
+
+def test_a_beginning_that_cannot_be_read(tmp_path):
+    "Nothing is written before that is mended, and whoever runs the broker can see which file it is."
+    (tmp_path/'bootstrap.checkpoint').write_bytes(b'not a batch, but long enough to look like one' * 3)
+    controller = controller_on(tmp_path)
+    for _ in range(3):
+        with pytest.raises(StorageError, match='bootstrap.checkpoint'): controller.write(topic_records('orders', [[1]]))
+    assert not segment(tmp_path).stat().st_size
+    (tmp_path/'bootstrap.checkpoint').unlink()
+    controller.write(topic_records('orders', [[1]]))
+    assert list(load_image(tmp_path).topics) == ['orders'] and controller.epoch == 1
+
+
+def test_users_may_be_there_from_the_beginning(tmp_path):
+    "`kafka-storage format --add-scram` writes them beside the features."
+    user = UserScramCredentialRecord(name='metadata.version', mechanism=1, salt=b's', stored_key=b'k', server_key=b'k', iterations=4096)
+    (tmp_path/'bootstrap.checkpoint').write_bytes(metadata_batch([user, FeatureLevelRecord(name='metadata.version', feature_level=20)], 20, NOW))
+    controller = controller_on(tmp_path)
+    controller.write(topic_records('orders', [[1]]))
+    assert controller.image.features == {'metadata.version': 20} and list(controller.image.scram) == [(1, 'metadata.version')]
+
+
+def test_a_new_log_is_synced_by_name(tmp_path, monkeypatch):
+    synced, sync = [], controller_module.sync_directory
+    monkeypatch.setattr(controller_module, 'sync_directory', lambda path: synced.append(path) or sync(path))
+    for name in ('a', 'b'):
+        controller = controller_on(tmp_path)
+        controller.write(topic_records(name, [[1]]))
+        controller.close()
+    assert synced == [str(tmp_path)]
+
+
 def test_a_cluster_of_an_older_level_gets_older_records(tmp_path):
-    from kafka_scratch.controller import metadata_batch
-    from kafka_scratch.metadata_records import FeatureLevelRecord
     snapshot = metadata_batch([FeatureLevelRecord(name='metadata.version', feature_level=14)], 14, NOW)
     (tmp_path/'bootstrap.checkpoint').write_bytes(snapshot)
     controller = controller_on(tmp_path, introduce=lambda: [RegisterBrokerRecord(broker_id=1, end_points=[], features=[], rack=None)])
@@ -201,6 +259,20 @@ def test_versions_follow_the_level(level, partition, broker):
 def test_the_directory_of_a_stranger_gets_no_name(tmp_path):
     (tmp_path/'thesis.tex').write_text('...')
     assert found_cluster([str(tmp_path)], 1) is None and [path.name for path in tmp_path.iterdir()] == ['thesis.tex']
+
+
+@pytest.mark.parametrize('step', ['fsync', 'replace'])
+def test_who_dies_while_a_directory_is_named_names_it_the_next_time(tmp_path, monkeypatch, step):
+    class Killed(BaseException): pass
+    def die(*_): raise Killed
+    for name in 'ab': (tmp_path/name).mkdir()
+    cluster_id = found_cluster([str(tmp_path/'a')], 1)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(os, step, die)
+        found_cluster([str(tmp_path/'a'), str(tmp_path/'b')], 1, cluster_id)
+    assert not (tmp_path/'b'/'meta.properties').exists()
+    assert found_cluster([str(tmp_path/'a'), str(tmp_path/'b')], 1, cluster_id) == cluster_id
+    assert f'cluster.id={cluster_id}\n' in (tmp_path/'b'/'meta.properties').read_text() and len(list((tmp_path/'b').iterdir())) == 1
 
 
 def test_several_directories_have_one_cluster(tmp_path):

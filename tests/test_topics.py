@@ -2,6 +2,7 @@
 
 `python tests/test_topics.py` has the conversations with a real Kafka again and writes the fixtures anew.
 """
+import os
 import re
 import sys
 import tempfile
@@ -16,12 +17,14 @@ from hypothesis import given, strategies as st
 from admin_by_hand import *
 from benchmarks import real_kafka
 from broker_process import running
+from log_by_hand import fetch, message_batch, produce, read_fetch, read_produce
 from recording import recorded
 from kafka_scratch.acls import AclCreation, CreateAclsRequest, create_acls
 from kafka_scratch.frames import ApiError, ErrorCode, Operation, Resource
 from kafka_scratch.image import Image, broker_registered
 from kafka_scratch.log_dirs import remove_deleted
-from kafka_scratch.partition_log import StorageError
+from kafka_scratch.partition_log import StorageError, append
+from kafka_scratch.records import HEADER, Record, write_batch
 from kafka_scratch.segments import read_partition_metadata
 from kafka_scratch.topics import place, placed_by_hand
 
@@ -269,6 +272,58 @@ def test_a_restart_finds_what_was_made(tmp_path):
         assert list(player.image.topics) == ['orders'] and after.partition(0).leader_epoch == after.partition(0).partition_epoch == 0
 
 
+class Killed(BaseException): "Nothing more reaches the disk."
+
+DISK = 'pwrite', 'fsync', 'mkdir', 'rename', 'replace', 'unlink', 'ftruncate', 'truncate'
+CHANGES = {'made': lambda player: player.ask(create(topic('new', 2, settings={'flush.ms': '5'}))), 'grown': lambda player: player.ask(grow(('orders', 4))),
+           'deleted': lambda player: player.ask(delete('orders')), 'made again': lambda player: (player.ask(delete('orders')), player.ask(create(topic('orders'))))}
+
+def killed_at(monkeypatch, count: int, change) -> bool:
+    "Makes a change, and dies before the disk is asked for anything the nth time. False: it is done before that."
+    asked = [0]
+    def mortal(function):
+        def call(*arguments, **more):
+            asked[0] += 1
+            if asked[0] >= count: raise Killed
+            return function(*arguments, **more)
+        return call
+    with monkeypatch.context() as patch:
+        for name in DISK: patch.setattr(os, name, mortal(getattr(os, name)))
+        try: change()
+        except Killed: return True
+    return False
+
+
+def write_one(player, name: str, number: int) -> int:
+    hosted, batch = player.logs.find(player.image.topics[name], number), bytearray(write_batch([Record(value=b'a record')]))
+    return append(hosted.log, batch, HEADER.read(batch, 0)[0], hosted.leader_epoch, 1_800_000_000_000)
+
+
+@pytest.mark.parametrize('what', CHANGES)
+def test_a_crash_between_any_two_steps(tmp_path, monkeypatch, what):
+    "What is half done is done, or hasn't begun; no record is lost, none appears in another topic, and the same change can be made again."
+    seen = set()
+    for count in range(1, 100):
+        (tmp_path/str(count)).mkdir()
+        player = Played(tmp_path/str(count))
+        player.ask(create(topic('orders', 2)))
+        old = player.image.topics['orders'].topic_id
+        for number in (0, 1): assert write_one(player, 'orders', number) == 0
+        died = killed_at(monkeypatch, count, lambda: CHANGES[what](player))
+        for directory in player.logs.directories: directory.lock.close()
+        if not died: break
+        with Played(tmp_path/str(count)) as player:
+            seen.add(tuple(sorted((name, len(each.states), each.topic_id == old) for name, each in player.image.topics.items())))
+            for name, each in list(player.image.topics.items()):
+                for number in each.states: assert write_one(player, name, number) == (1 if each.topic_id == old and number < 2 else 0)
+            CHANGES[what](player)
+        with Played(tmp_path/str(count)) as player:
+            assert all(player.logs.find(each, number).log for each in player.image.topics.values() for number in each.states)
+    before, after = ('orders', 2, True), ('orders', 1, False)
+    assert seen == {'made': {(before,), (('new', 2, False), before)}, 'grown': {(before,), (('orders', 4, True),)},
+                    'deleted': {(before,), ()}, 'made again': {(before,), (), (after,)}}[what]
+
+
 def test_metadata_that_are_read_anew_delete_nothing(tmp_path):
     with Played(tmp_path) as player:
         player.ask(create(topic('orders', 2)))
@@ -430,6 +485,26 @@ def test_confluent_kafka_makes_grows_configures_and_deletes(tmp_path):
         assert [node.port for node in cluster.nodes] == [broker.port] and len(admin.list_topics(timeout=20).topics['orders'].partitions) == 4
         done(admin.delete_topics(['orders']))
         assert 'orders' not in admin.list_topics(timeout=20).topics
+
+
+def test_a_topic_is_deleted_while_one_reads_it_and_another_writes(tmp_path):
+    "Who waits for records hears of it at once; what was written is stored or refused, and nothing of it is in the next topic of that name."
+    with running(tmp_path) as broker, broker.client() as admin, broker.client() as reader, broker.client() as writer:
+        def ask(api, request): return answer_in(api, request.VERSIONS[-1], admin.ask(framed(api, request.VERSIONS[-1], request)))
+        def error_of(answer): return answer['topics']['orders'][0]['error_code']
+        one, wait = {'orders': {0: message_batch(b'a record')}}, 30_000   # milliseconds
+        for _ in range(3):
+            ask(create_topics, create(topic('orders', settings={'flush.messages': '1'})))
+            reader.send(fetch(1, {'orders': {0: 0}}, version=12, max_wait_ms=wait, min_bytes=1 << 20))
+            writer.send(produce(1, one) * 3)
+            assert ask(delete_topics, delete('orders')).responses[0].error_code == 0
+            started = time.monotonic()
+            assert error_of(read_fetch(reader.frame(), 12)) == 3 and time.monotonic() - started < wait / 2000
+            assert {error_of(read_produce(writer.frame())) for _ in range(3)} <= {0, 3, 56}
+            ask(create_topics, create(topic('orders')))
+            stored = read_produce(writer.ask(produce(2, one)))['topics']['orders'][0]
+            assert (stored['error_code'], stored['base_offset']) == (0, 0)
+            ask(delete_topics, delete('orders'))
 
 
 @needs_kafka
