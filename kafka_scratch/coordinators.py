@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['STATE_RECORDS', 'ON_MARKER', 'ON_DELETION', 'GROUP', 'TRANSACTION', 'SHARE', 'find_coordinator', 'java_hash',
-           'partition_of', 'Timer', 'Timers', 'Pending', 'at_once', 'StateLog', 'batches_of', 'state_record',
-           'write_key', 'write_state', 'read_key', 'read_state', 'GroupCoordinator', 'FindCoordinatorRequest',
-           'Coordinator', 'FindCoordinatorResponse', 'nobody', 'find_one', 'answer_find_coordinator']
+           'partition_of', 'Timer', 'Timers', 'Pending', 'at_once', 'InternalTopic', 'batches_of', 'TooLarge',
+           'not_written', 'StateLog', 'state_record', 'write_key', 'write_state', 'read_key', 'read_state',
+           'GroupCoordinatorShard', 'GroupCoordinator', 'FindCoordinatorRequest', 'Coordinator',
+           'FindCoordinatorResponse', 'nobody', 'find_one', 'answer_find_coordinator']
 
 # %% ../nbs/36_coordinators.ipynb #9bd9d4d7
 import heapq
@@ -15,10 +16,10 @@ from itertools import count
 from types import SimpleNamespace
 from .primitives import *
 from .schema import *
-from .frames import Api, ErrorCode, Later, Operation, Resource
-from .records import HEADER, Batch, ControlKey, LoggedRecord, Record, TornBatch
+from .frames import CLUSTER_NAME, Api, ErrorCode, Later, Operation, Resource
+from .records import Batch, ControlKey, LoggedRecord, Record, TornBatch
 from .records import read_batches, read_records, write_batch
-from .partition_log import PartitionLog, StorageError, append, locate, read_slice
+from .partition_log import PartitionLog, StorageError, locate, read_slice
 from .image import Image, Topic
 from .log_dirs import Hosted
 from .metadata import live_brokers
@@ -48,13 +49,20 @@ class Timers:
     "What is to be called when: `at(when, call)` notes it, `run(now)` calls what is due, in order."
     def __init__(self, wake=lambda when: None # is told when something comes first that wasn't
                 ):
-        self.heap, self.order, self.wake = [], count(), wake
+        self.heap, self.order, self.wake, self.room = [], count(), wake, 1000
 
     def at(self, when: int, call) -> Timer:
         timer = Timer(when, call)
+        if len(self.heap) >= self.room: self.tidy()
         heapq.heappush(self.heap, (when, next(self.order), timer))
         if self.heap[0][2] is timer: self.wake(when)
         return timer
+
+    def tidy(self):
+        "Throws out what was cancelled, so that there are never more than twice as many as are needed (or 1000)."
+        self.heap = [entry for entry in self.heap if entry[2].call is not None]
+        heapq.heapify(self.heap)
+        self.room = max(1000, 2 * len(self.heap))
 
     @property
     def next(self) -> int | None:
@@ -88,12 +96,12 @@ def at_once(pending: Pending) -> Message | Pending:
     return pending.result if pending.settled else pending
 
 # %% ../nbs/36_coordinators.ipynb #133fcd2e
-class StateLog:
-    "An internal topic, as state: written batch by batch, replayed after a restart."
+class InternalTopic:
+    "A topic that the broker keeps for itself."
     def __init__(self, broker, # has `controller`, `logs`, `image`, `node_id` and `now`
                  topic: str, partitions: int, settings: dict[str, str]):
         self.broker, self.topic, self.planned, self.settings = broker, topic, partitions, settings
-        self.unread = set()   # partitions that couldn't be replayed: what we know of them may be wrong, so that we don't serve them
+        self.unread = set()   # partitions that couldn't be replayed: what we know of them may be wrong
 
     @property
     def known(self) -> Topic | None: return self.broker.controller.image.topics.get(self.topic)
@@ -104,7 +112,8 @@ class StateLog:
     def ensure(self):
         "Makes the topic, if it isn't there."
         if self.known is None:
-            self.broker.controller.write(topic_records(self.topic, [[self.broker.node_id]] * self.planned, self.settings))
+            replicas = [[self.broker.node_id]] * self.planned
+            self.broker.controller.write(topic_records(self.topic, replicas, self.settings))
 
     def hosted(self, partition: int) -> Hosted:
         "What the broker knows of a partition: its log, or why it hasn't got it."
@@ -117,18 +126,39 @@ class StateLog:
         self.ensure()
         return self.known.partition(partition).leader
 
+# %% ../nbs/36_coordinators.ipynb #c4f28749
+def batches_of(log: PartitionLog, piece: int = 1 << 20):
+    "All batches of a log, in order."
+    offset = log.start_offset
+    while part := locate(log, offset, piece, limit=log.end_offset):
+        before = offset
+        try:
+            for batch in read_batches(read_slice(part)):
+                if batch.last_offset >= offset: yield batch
+                offset = max(offset, batch.last_offset + 1)
+        except TornBatch:   # the piece ends in the middle of one: it comes whole in the next
+            if offset == before: raise
+
+# %% ../nbs/36_coordinators.ipynb #19ee8208
+class TooLarge(StorageError):
+    "More than fits into one batch."
+
+def not_written(error: StorageError) -> int:
+    "What a client is told whose group couldn't be noted. The details are for whoever runs the broker."
+    return ErrorCode.UNKNOWN_SERVER_ERROR if isinstance(error, TooLarge) else ErrorCode.NOT_COORDINATOR
+
+# %% ../nbs/36_coordinators.ipynb #79b6074d
+class StateLog(InternalTopic):
+    "An internal topic, as state: written batch by batch, replayed after a restart."
     def write(self, partition: int, pairs: list[tuple[bytes, bytes | None]], **header) -> int:
-        "Appends keys and values as one batch; returns the offset of the first. `header`: what else should stand in it."
+        "Appends keys and values as one batch; returns the offset of the first. `header`: what else stands in it."
         hosted, now = self.hosted(partition), self.broker.now()
         if hosted.log is None: raise StorageError(f'{self.topic}-{partition} is not here')
         records = [Record(offset_delta=n, key=key, value=value) for n, (key, value) in enumerate(pairs)]
-        batch = bytearray(write_batch(records, base_timestamp=now, max_timestamp=now, **header))
-        offset = append(hosted.log, batch, HEADER.read(batch, 0)[0], hosted.leader_epoch, now)
-        if hosted.log.unflushed >= hosted.log.config.flush_messages: self.broker.logs.flush(hosted.log, self.flushed)
-        return offset
-
-    def flushed(self, log: PartitionLog, error: OSError | None):
-        if error: self.broker.logs.note(f"{log} can't be synced: {error}")
+        batch = write_batch(records, base_timestamp=now, max_timestamp=now, **header)
+        most = hosted.log.config.max_message_bytes
+        if len(batch) > most: raise TooLarge(f'{self.topic}-{partition} takes at most {most} bytes, not {len(batch)}')
+        return self.broker.logs.append_own(hosted, batch, now)
 
     def replay(self, apply # (partition, batch, record) → None
               ):
@@ -143,19 +173,6 @@ class StateLog:
                 self.broker.logs.note(f"{self.topic}-{partition} can't be read, and isn't served: {error}")
                 self.unread.add(partition)
             if hosted.error == ErrorCode.KAFKA_STORAGE_ERROR: self.unread.add(partition)
-
-# %% ../nbs/36_coordinators.ipynb #c4f28749
-def batches_of(log: PartitionLog, piece: int = 1 << 20):
-    "All batches of a log, in order."
-    offset = log.start_offset
-    while part := locate(log, offset, piece, limit=log.end_offset):
-        before = offset
-        try:
-            for batch in read_batches(read_slice(part)):
-                if batch.last_offset >= offset: yield batch
-                offset = max(offset, batch.last_offset + 1)
-        except TornBatch:   # the piece ends in the middle of one: it comes whole in the next
-            if offset == before: raise
 
 # %% ../nbs/36_coordinators.ipynb #230064a0
 STATE_RECORDS = {}   # type → what is known of it
@@ -186,31 +203,22 @@ def read_key(key: bytes) -> tuple[SimpleNamespace, Message] | None:
 def read_state(known: SimpleNamespace, value: bytes | None) -> Message | None:
     "What a record says. Newer versions than ours add only tagged fields, so our newest can read them."
     if value is None: return None
-    return known.value.decode(value, min(Int16.read(value, 0)[0], known.value.VERSIONS[-1]), 2)
+    version, _ = Int16.read(value, 0)
+    if version < 0: raise DecodeError(f'a value of version {version}', 0)
+    return known.value.decode(value, min(version, known.value.VERSIONS[-1]), 2)
 
 # %% ../nbs/36_coordinators.ipynb #4d58ebc3
-class GroupCoordinator:
-    "Groups and their offsets: what is in `__consumer_offsets`, replayed."
-    def __init__(self, store: StateLog, timers: Timers, now, properties: Properties = Properties({}, 'the defaults'), note=print):
+class GroupCoordinatorShard:
+    "Groups and their offsets, and what a record does to them."
+    def __init__(self, store: StateLog, timers: Timers, now,
+                 properties: Properties = Properties({}, 'the defaults'), note=print):
         self.store, self.timers, self.now, self.properties, self.note = store, timers, now, properties, note
-        self.groups, self.offsets, self.pending = {}, {}, {}   # group id → group; → its offsets; those of open transactions
-        self.settings = cache(lambda read: read(properties))   # what they say, in the form in which a chapter wants it
+        self.groups, self.offsets = {}, {}   # group id → group; group id → what it has committed
+        self.pending = {}                    # offsets of transactions that are still open
+        self.settings = cache(lambda read: read(properties))   # in the form in which a chapter wants them
 
     @property
     def image(self) -> Image: return self.store.broker.controller.image
-
-    def write(self, group_id: str, pairs: list[tuple[Message, Message | bytes | None]],
-              apply: bool = True, # let them take effect? (not if they only note what is so already)
-              **header):
-        "Appends records about a group as one batch, and lets them take effect."
-        if not pairs: return
-        partition = self.store.partition_for(group_id)
-        encoded = [(write_key(key), value if isinstance(value, bytes) else write_state(value)) for key, value in pairs]
-        fields = dict(base_sequence=0) | header   # without a producer that means nothing, but it is what Kafka writes
-        offset = self.store.write(partition, encoded, **fields)
-        if not apply: return
-        batch = SimpleNamespace(producer_id=fields.get('producer_id', -1), partition=partition, timestamp=self.store.broker.now())
-        for number, (key, value) in enumerate(encoded): self.take(batch, key, value, offset + number)
 
     def take(self, batch, key: bytes, value: bytes | None, offset: int):
         "Lets a record take effect."
@@ -221,7 +229,31 @@ class GroupCoordinator:
         known.effect(self, key, read_state(known, value), batch, record)
 
     def topics_deleted(self, names: set[str]):
+        if self.store.topic in names: self.unload()
         for forget in ON_DELETION: forget(self, names)
+
+    def unload(self):
+        "Somebody has deleted the topic in which all of this is kept: then we don't know it any more."
+        for group in self.groups.values(): group.unloaded(self.now())
+        for known in (self.groups, self.offsets, self.pending, self.store.unread): known.clear()
+
+# %% ../nbs/36_coordinators.ipynb #e694331e
+class GroupCoordinator(GroupCoordinatorShard):
+    "Groups and their offsets: what is in `__consumer_offsets`, replayed."
+    def write(self, group_id: str, pairs: list[tuple[Message, Message | bytes | None]],
+              apply: bool = True, # let them take effect? (not if they only note what is so already)
+              **header):
+        "Appends records about a group as one batch, and lets them take effect."
+        if not pairs: return
+        partition = self.store.partition_for(group_id)
+        encoded = [(write_key(key), value if isinstance(value, bytes) else write_state(value))
+                   for key, value in pairs]
+        fields = dict(base_sequence=0) | header   # without a producer that means nothing, but it is what Kafka writes
+        offset = self.store.write(partition, encoded, **fields)
+        if not apply: return
+        producer_id, now = fields.get('producer_id', -1), self.store.broker.now()
+        batch = SimpleNamespace(producer_id=producer_id, partition=partition, timestamp=now)
+        for number, (key, value) in enumerate(encoded): self.take(batch, key, value, offset + number)
 
     def load(self):
         "Replays everything, then winds the clocks of the groups."
@@ -235,9 +267,11 @@ class GroupCoordinator:
             committed = ControlKey.decode(record.key, 0).type == 1
             for decided in ON_MARKER: decided(self, partition, producer_id, committed)
             return
-        facts = SimpleNamespace(producer_id=producer_id if batch.transactional else -1, partition=partition, timestamp=record.timestamp)
+        owner = producer_id if batch.transactional else -1
+        facts = SimpleNamespace(producer_id=owner, partition=partition, timestamp=record.timestamp)
         try: self.take(facts, record.key or b'', record.value, record.offset)
-        except DecodeError as error: self.note(f"{self.store.topic}-{partition}, offset {record.offset} can't be read: {error}")
+        except DecodeError as error:
+            self.note(f"{self.store.topic}-{partition}, offset {record.offset} can't be read: {error}")
 
 # %% ../nbs/36_coordinators.ipynb #8f30d118
 @message(api_key=10, versions='0-6', flexible='3+')
@@ -275,15 +309,21 @@ def nobody(key: str, error: int, message: str = '') -> Coordinator:
 
 def find_one(key: str, kind: int, version: int, broker) -> Coordinator:
     "The coordinator for a name."
-    if kind == SHARE and version >= 6 and key.count(':') == 2: return nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    stores = {GROUP: (broker.groups, Resource.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
-              TRANSACTION: (broker.transactions, Resource.TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)}
-    if kind not in stores: return nobody(key, ErrorCode.INVALID_REQUEST)
-    coordinator, resource, refusal = stores[kind]
+    if kind == SHARE and version >= 6:   # of a kind of group that we don't have, between brokers
+        if not broker.allows(Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
+            return nobody(key, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        if key.count(':') == 2: return nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    if kind == GROUP:
+        coordinator, resource, refusal = broker.groups, Resource.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED
+    elif kind == TRANSACTION:
+        coordinator, resource = broker.transactions, Resource.TRANSACTIONAL_ID
+        refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    else: return nobody(key, ErrorCode.INVALID_REQUEST)
     if not broker.allows(Operation.DESCRIBE, resource, key): return nobody(key, refusal)
-    if coordinator is None: return nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     try: leader = coordinator.store.leader(coordinator.store.partition_for(key))
-    except StorageError as error: return nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
+    except StorageError as error:   # why and where is for whoever runs the broker
+        broker.logs.note(f"the topic in which {key!r} is kept can't be made: {error}")
+        return nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     found = [each for each in live_brokers(broker.image, broker.listener_name) if each.node_id == leader]
     if not found: return nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return Coordinator(key=key, node_id=leader, host=found[0].host, port=found[0].port)
@@ -292,9 +332,11 @@ def find_one(key: str, kind: int, version: int, broker) -> Coordinator:
 def answer_find_coordinator(request: FindCoordinatorRequest, version: int, broker) -> FindCoordinatorResponse:
     "Who looks after what."
     if version >= 4:
-        return FindCoordinatorResponse(coordinators=[find_one(key, request.key_type, version, broker) for key in request.coordinator_keys])
+        found = [find_one(key, request.key_type, version, broker) for key in request.coordinator_keys]
+        return FindCoordinatorResponse(coordinators=found)
     found = find_one(request.key, request.key_type, version, broker)
     message = found.error_message if found.error_code else 'NONE'
-    return FindCoordinatorResponse(error_code=found.error_code, error_message=message, node_id=found.node_id, host=found.host, port=found.port)
+    return FindCoordinatorResponse(error_code=found.error_code, error_message=message,
+                                   node_id=found.node_id, host=found.host, port=found.port)
 
 find_coordinator = Api(FindCoordinatorRequest, FindCoordinatorResponse, answer_find_coordinator)

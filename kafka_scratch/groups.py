@@ -8,11 +8,12 @@ __all__ = ['EMPTY', 'PREPARING', 'COMPLETING', 'STABLE', 'DEAD', 'GroupConfig', 
            'JoinGroupResponseMember', 'JoinGroupResponse', 'SyncGroupRequestAssignment', 'SyncGroupRequest',
            'SyncGroupResponse', 'HeartbeatRequest', 'HeartbeatResponse', 'MemberIdentity', 'LeaveGroupRequest',
            'MemberResponse', 'LeaveGroupResponse', 'ConsumerPartitions', 'ConsumerProtocolSubscription',
-           'ConsumerProtocolAssignment', 'wrap', 'unwrap', 'topics_in', 'read_group_config', 'Member', 'protocols_of',
-           'Roll', 'GroupMetadataKey', 'MemberMetadata', 'GroupMetadataValue', 'Rounds', 'refuse_join', 'Clockwork',
-           'Joining', 'ClassicGroup', 'new_member_id', 'restore', 'restored', 'make_group', 'group_noted', 'find_group',
-           'group_to_join', 'may_read', 'classic', 'answer_join_group', 'answer_sync_group', 'answer_heartbeat',
-           'answer_leave_group']
+           'ConsumerProtocolAssignment', 'unwrap', 'topics_in', 'read_group_config', 'ClassicGroupMember',
+           'protocols_of', 'Roll', 'Identities', 'MemberMetadata', 'GroupMetadataValue', 'GroupDiary', 'restore',
+           'restored', 'refuse_join', 'GroupAnswers', 'Generations', 'Rebalances', 'Expirations', 'Clockwork',
+           'Admission', 'StaticMembers', 'Joining', 'new_member_id', 'Syncing', 'Heartbeats', 'Leaving', 'ClassicGroup',
+           'make_group', 'group_noted', 'find_group', 'group_to_join', 'may_read', 'check_group', 'classic',
+           'answer_join_group', 'answer_sync_group', 'answer_heartbeat', 'answer_leave_group']
 
 # %% ../nbs/38_groups.ipynb #567b07cc
 from collections import Counter, namedtuple
@@ -22,7 +23,9 @@ from .schema import *
 from .frames import Api, Caller, ErrorCode, Operation, Resource
 from .partition_log import StorageError
 from .config import Properties, read_number
-from .coordinators import GroupCoordinator, Pending, Timer, at_once, state_record, write_state
+from .coordinators import GroupCoordinator, Pending, Timer, at_once, not_written, state_record
+from .coordinators import write_state
+from .offsets import GroupMetadataKey, check_coordinator, forget_group
 
 # %% ../nbs/38_groups.ipynb #8c2917fd
 @nested
@@ -70,7 +73,7 @@ class SyncGroupRequestAssignment:
 
 @message(api_key=14, versions='0-5', flexible='4+')
 class SyncGroupRequest:
-    "What is my share? (From the leader: these are everybody's shares.)"
+    "What is my assignment? (From the leader: these are everybody's.)"
     group_id: String
     generation_id: Int32
     member_id: String
@@ -81,7 +84,7 @@ class SyncGroupRequest:
 
 @message(api_key=14, versions='0-5', flexible='4+')
 class SyncGroupResponse:
-    "Your share."
+    "Your assignment."
     throttle_time_ms: Int32 = field(versions='1+')
     error_code: Int16
     protocol_type: String = field(versions='5+', nullable='5+', default=None)
@@ -154,7 +157,6 @@ class ConsumerProtocolAssignment:
     user_data: Bytes = field(nullable='0+', default=None)
 
 # %% ../nbs/38_groups.ipynb #583db1c4
-def wrap(version: int, content: Message) -> bytes: return Int16.write(version) + content.encode(version)
 def unwrap(kind: type, parcel: bytes) -> Message: return kind.decode(parcel, min(Int16.read(parcel, 0)[0], 3), 2)
 def topics_in(subscription: bytes) -> list[str]: return ConsumerProtocolSubscription.decode(subscription, 0, 2).topics
 
@@ -171,14 +173,14 @@ def read_group_config(properties: Properties) -> GroupConfig:
     return GroupConfig(**{name: value for name, value in found.items() if value is not None})
 
 # %% ../nbs/38_groups.ipynb #fb455483
-class Member:
+class ClassicGroupMember:
     "One consumer, as its coordinator knows it."
     def __init__(self, member_id: str, instance_id: str | None = None, client_id: str = '', client_host: str = ''):
         self.member_id, self.instance_id = member_id, instance_id
         self.client_id, self.client_host = client_id, client_host
         self.session_timeout_ms = self.rebalance_timeout_ms = self.version = 0
         self.protocols, self.assignment = [], b''        # [(name, metadata)], the best first; what it shall read
-        self.joining = self.syncing = None               # a Pending, as long as it waits for an answer
+        self.awaiting_join = self.awaiting_sync = None   # a Pending, as long as it waits for an answer
         self.is_new, self.deadline = False, None         # new: it hasn't had its first answer yet
 
     def update(self, request: JoinGroupRequest, version: int):
@@ -188,74 +190,76 @@ class Member:
         self.rebalance_timeout_ms = patience if patience >= 0 else request.session_timeout_ms
         self.protocols = protocols_of(request)
 
-    def metadata(self, protocol: str | None) -> bytes: return dict(self.protocols).get(protocol, b'')
+    def metadata(self, protocol_name: str | None) -> bytes: return dict(self.protocols).get(protocol_name, b'')
     def vote(self, candidates: set[str]) -> str: return next(name for name, _ in self.protocols if name in candidates)
 
     def answer_join(self, answer: JoinGroupResponse):
-        waiting, self.joining = self.joining, None
+        waiting, self.awaiting_join = self.awaiting_join, None
         if waiting: waiting.settle(answer)
 
     def answer_sync(self, answer: SyncGroupResponse) -> bool:
         "(Did it wait for one?)"
-        waiting, self.syncing = self.syncing, None
+        waiting, self.awaiting_sync = self.awaiting_sync, None
         if waiting: waiting.settle(answer)
         return waiting is not None
 
 def protocols_of(request: JoinGroupRequest) -> list[tuple[str, bytes]]:
     return [(each.name, each.metadata) for each in request.protocols]
 
-# %% ../nbs/38_groups.ipynb #fd133d7e
+# %% ../nbs/38_groups.ipynb #eb2776d4
 class Roll:
     "Who is in a group, and what they have in common."
     def __init__(self, group_id: str):
-        self.group_id, self.protocol_type, self.protocol, self.leader = group_id, None, None, None
-        self.members = {}    # member id → Member, in the order in which they came
-        self.promised = {}   # an id that was given out → until when we wait for it
+        self.group_id, self.protocol_type, self.protocol_name, self.leader = group_id, None, None, None
+        self.members = {}                   # member id → ClassicGroupMember, in the order in which they came
+        self.pending_join_members = {}      # an id that was given out → until when we wait for it
+        self.pending_sync_members = set()   # ids of members whose SyncGroup we wait for
 
-    def add(self, member: Member, protocol_type: str):
+    def add(self, member: ClassicGroupMember, protocol_type: str):
         if not self.members: self.protocol_type = protocol_type
         self.members[member.member_id] = member
-        self.promised.pop(member.member_id, None)
+        self.pending_join_members.pop(member.member_id, None)
         self.leader = self.leader or member.member_id
 
-    def remove(self, member_id: str) -> Member | None:
-        self.promised.pop(member_id, None)
+    def remove(self, member_id: str) -> ClassicGroupMember | None:
+        self.pending_join_members.pop(member_id, None)
+        self.pending_sync_members.discard(member_id)
         member = self.members.pop(member_id, None)
         if self.leader == member_id: self.leader = next(iter(self.members), None)
         return member
 
-    def rename(self, member: Member, member_id: str):
-        "The same member under another id, at the same place."
-        old, member.member_id = member.member_id, member_id
-        self.members = {each.member_id: each for each in self.members.values()}
-        if self.leader == old: self.leader = member_id
-
-    def common_protocols(self) -> set[str]:
+    def candidate_protocols(self) -> set[str]:
         return set.intersection(*({name for name, _ in member.protocols} for member in self.members.values()))
 
-    def choose_protocol(self) -> str:
+    def select_protocol(self) -> str:
         "What most members like best, of what all can do. (If two have as many votes: the one that was named first.)"
-        candidates = self.common_protocols()
+        candidates = self.candidate_protocols()
         return Counter(member.vote(candidates) for member in self.members.values()).most_common(1)[0][0]
 
-    def static(self, instance_id: str) -> Member | None:
+# %% ../nbs/38_groups.ipynb #2b2801d1
+class Identities(Roll):
+    "Whom we know by which name."
+    def static_member(self, instance_id: str | None) -> ClassicGroupMember | None:
         "The member that is known under this name of its own."
+        if instance_id is None: return None
         return next((member for member in self.members.values() if member.instance_id == instance_id), None)
 
     def check_member(self, member_id: str, instance_id: str | None) -> int:
         "Is this one of us? A static member may have been replaced by another one with the same name."
         if instance_id is not None:
-            known = self.static(instance_id)
+            known = self.static_member(instance_id)
             if known is None: return ErrorCode.UNKNOWN_MEMBER_ID
             if known.member_id != member_id: return ErrorCode.FENCED_INSTANCE_ID
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
-# %% ../nbs/38_groups.ipynb #8e825623
-@message(versions='0')
-class GroupMetadataKey:
-    "Key type 2: a classic group."
-    group: String
+    def rename(self, member: ClassicGroupMember, member_id: str):
+        "The same member under another id, at the same place."
+        old, member.member_id = member.member_id, member_id
+        self.members = {each.member_id: each for each in self.members.values()}
+        self.pending_sync_members = {member_id if each == old else each for each in self.pending_sync_members}
+        if self.leader == old: self.leader = member_id
 
+# %% ../nbs/38_groups.ipynb #8e825623
 @nested
 class MemberMetadata:
     member_id: String
@@ -281,125 +285,178 @@ class GroupMetadataValue:
     members: Array[MemberMetadata]
 
 # %% ../nbs/38_groups.ipynb #ff4f470d
-NEW_MEMBER_TIMEOUT_MS = 300_000
-
-class Rounds(Roll):
-    "How a group gets from one generation to the next: states, and what time does to them."
+class GroupDiary(Identities):
+    "A group that can write down how things stand."
     store = staticmethod(lambda value: None)                    # writes a GroupMetadataValue; may raise StorageError
-    wake_at = staticmethod(lambda when: Timer(when, None))      # sees to it that `tick` is called at that time
     def __init__(self, group_id: str, now: int = 0, config: GroupConfig = GroupConfig()):
         super().__init__(group_id)
         self.config, self.generation = config, 0
         self.state, self.current_state_timestamp = EMPTY, now   # and since when
-        self.join_by = self.sync_by = self.alarm = None         # when a phase ends; the Timer that we asked for
-        self.unsynced = set()                                   # members whose SyncGroup we wait for
-        self.first_round, self.newcomers, self.latest = False, False, 0
 
-    def enter(self, state: str, now: int): self.state, self.current_state_timestamp = state, now
-
-    @property
-    def rebalance_timeout_ms(self) -> int:
-        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
-    @property
-    def all_joined(self) -> bool:
-        return not self.promised and all(member.joining for member in self.members.values())
-
-    def prepare(self, now: int):
-        "A round begins: everybody has to join again."
-        if self.state == COMPLETING: self.hand_out({}, now, ErrorCode.REBALANCE_IN_PROGRESS)
-        self.unsynced, self.sync_by, self.first_round = set(), None, self.state == EMPTY
-        self.enter(PREPARING, now)
-        if self.first_round:   # nobody has to be waited for, but more may come
-            delay, self.newcomers = self.config.initial_rebalance_delay_ms, False
-            self.join_by, self.latest = now + delay, now + max(delay, self.rebalance_timeout_ms)
-        elif self.all_joined: self.complete(now)
-        else: self.join_by = now + self.rebalance_timeout_ms
-
-    def changed(self, now: int):
-        "Somebody has come, or gone, or is back."
-        if self.state != PREPARING: self.prepare(now)
-        elif self.all_joined and not self.first_round: self.complete(now)
-
-    def complete(self, now: int):
-        "Everybody is there, or it is too late: the next generation."
-        self.join_by = None
-        for member in list(self.members.values()):
-            if not member.joining and member.instance_id is None: self.remove(member.member_id)
-        joined = [member.member_id for member in self.members.values() if member.joining]
-        if self.members and not joined:   # static members, all of them away: their sessions will decide
-            self.join_by = now + max(self.rebalance_timeout_ms, 1)
-            return
-        self.generation += 1
-        if not self.members: return self.become_empty(now)
-        if self.leader not in joined: self.leader = joined[0]
-        self.protocol = self.choose_protocol()
-        self.enter(COMPLETING, now)
-        for member in self.members.values():
-            member.answer_join(self.welcome(member))
-            member.is_new, member.deadline = False, now + member.session_timeout_ms
-        self.unsynced, self.sync_by = set(self.members), now + self.rebalance_timeout_ms
-
-    def become_empty(self, now: int):
-        self.protocol = self.leader = None
-        self.enter(EMPTY, now)
-        try: self.save()
-        except StorageError: pass   # then a restart finds the generation before: it will time out
-
-    def welcome(self, member: Member) -> JoinGroupResponse:
-        "What a member hears when a round is over. The leader also hears who the others are."
-        others = self.members.values() if member.member_id == self.leader else []
-        roll = [JoinGroupResponseMember(member_id=each.member_id, group_instance_id=each.instance_id,
-                                        metadata=each.metadata(self.protocol)) for each in others]
-        return JoinGroupResponse(
-            generation_id=self.generation, protocol_type=self.protocol_type, protocol_name=self.protocol,
-            leader=self.leader, member_id=member.member_id, members=roll)
-
-    def hand_out(self, shares: dict[str, bytes], now: int, error: int = ErrorCode.NONE):
-        "Gives every member its share, or the reason why there is none; those who wait hear it at once."
-        for member in self.members.values():
-            member.assignment = shares.get(member.member_id, b'')
-            if member.answer_sync(self.share(member, error)): member.deadline = now + member.session_timeout_ms
-
-    def share(self, member: Member, error: int = ErrorCode.NONE) -> SyncGroupResponse:
-        if error: return SyncGroupResponse(error_code=error)
-        chosen = dict(protocol_type=self.protocol_type, protocol_name=self.protocol)
-        return SyncGroupResponse(assignment=member.assignment, **chosen)
-
-    def lose(self, member_id: str):
-        "A member is gone. If it waits for something after all, it hears that we don't know it."
-        member, error = self.remove(member_id), ErrorCode.UNKNOWN_MEMBER_ID
-        self.unsynced.discard(member_id)
-        if member is None: return
-        member.answer_join(refuse_join(error, member.version))
-        member.answer_sync(SyncGroupResponse(error_code=error))
+    def transition_to(self, state: str, now: int): self.state, self.current_state_timestamp = state, now
 
     def save(self):
         "Writes down how things stand."
         members = [self.saved(member) for member in self.members.values()]
         self.store(GroupMetadataValue(
-            protocol_type=self.protocol_type or '', generation=self.generation, protocol=self.protocol,
+            protocol_type=self.protocol_type or '', generation=self.generation, protocol=self.protocol_name,
             leader=self.leader, current_state_timestamp=self.current_state_timestamp, members=members))
 
-    def saved(self, member: Member) -> MemberMetadata:
+    def saved(self, member: ClassicGroupMember) -> MemberMetadata:
         return MemberMetadata(
             member_id=member.member_id, group_instance_id=member.instance_id, client_id=member.client_id,
             client_host=member.client_host, rebalance_timeout=member.rebalance_timeout_ms,
-            session_timeout=member.session_timeout_ms, subscription=member.metadata(self.protocol),
+            session_timeout=member.session_timeout_ms, subscription=member.metadata(self.protocol_name),
             assignment=member.assignment)
+
+# %% ../nbs/38_groups.ipynb #a6a1b895
+def restore(group: GroupDiary, value: GroupMetadataValue):
+    "A group as it was written down."
+    group.protocol_type, group.protocol_name, group.leader = value.protocol_type or None, value.protocol, value.leader
+    group.generation, group.current_state_timestamp = value.generation, value.current_state_timestamp
+    group.members = {each.member_id: restored(each, value.protocol) for each in value.members}
+    group.state = STABLE if group.members else EMPTY
+
+def restored(saved: MemberMetadata, protocol: str | None) -> ClassicGroupMember:
+    member = ClassicGroupMember(saved.member_id, saved.group_instance_id, saved.client_id, saved.client_host)
+    member.session_timeout_ms, member.assignment = saved.session_timeout, saved.assignment
+    member.rebalance_timeout_ms = saved.rebalance_timeout if saved.rebalance_timeout > 0 else saved.session_timeout
+    member.protocols = [(protocol, saved.subscription)]
+    return member
 
 # %% ../nbs/38_groups.ipynb #76b70493
 def refuse_join(error: int, version: int, member_id: str = '') -> JoinGroupResponse:
     "You are not in. (There is no protocol then, which since version 7 can be said with null.)"
     return JoinGroupResponse(error_code=error, member_id=member_id, protocol_name=None if version >= 7 else '')
 
+# %% ../nbs/38_groups.ipynb #dc2b619f
+class GroupAnswers(GroupDiary):
+    "What the members of a group hear, sooner or later."
+    def welcome(self, member: ClassicGroupMember) -> JoinGroupResponse:
+        "What a member hears when the joining is over. The leader also hears who the others are."
+        others = self.members.values() if member.member_id == self.leader else []
+        roll = [JoinGroupResponseMember(member_id=each.member_id, group_instance_id=each.instance_id,
+                                        metadata=each.metadata(self.protocol_name)) for each in others]
+        return JoinGroupResponse(
+            generation_id=self.generation, protocol_type=self.protocol_type, protocol_name=self.protocol_name,
+            leader=self.leader, member_id=member.member_id, members=roll)
+
+    def assigned(self, member: ClassicGroupMember) -> SyncGroupResponse:
+        "What a member hears when the leader has decided."
+        return SyncGroupResponse(
+            protocol_type=self.protocol_type, protocol_name=self.protocol_name, assignment=member.assignment)
+
+    def propagate_assignment(self, assignments: dict[str, bytes], now: int, error: int = ErrorCode.NONE):
+        "Gives every member its assignment, or the reason why there is none; those who wait hear it at once."
+        for member in self.members.values():
+            member.assignment = assignments.get(member.member_id, b'')
+            answer = SyncGroupResponse(error_code=error) if error else self.assigned(member)
+            if member.answer_sync(answer): member.deadline = now + member.session_timeout_ms
+
+    def lose(self, member_id: str):
+        "A member is gone. If it waits for something after all, it hears that we don't know it."
+        member, error = self.remove(member_id), ErrorCode.UNKNOWN_MEMBER_ID
+        if member is None: return
+        member.answer_join(refuse_join(error, member.version))
+        member.answer_sync(SyncGroupResponse(error_code=error))
+
 # %% ../nbs/38_groups.ipynb #2fe814b4
-class Clockwork(Rounds):
+class Generations(GroupAnswers):
+    "How the joining ends, and a new generation begins."
+    join_by = sync_by = None   # when the joining ends, and when the syncing
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def complete_join(self, now: int):
+        "Everybody is there, or it is too late: the next generation."
+        self.join_by = None
+        for member in list(self.members.values()):
+            if not member.awaiting_join and member.instance_id is None: self.remove(member.member_id)
+        joined = [member.member_id for member in self.members.values() if member.awaiting_join]
+        if self.members and not joined:   # static members, all of them away: their sessions will decide
+            self.join_by = now + max(self.rebalance_timeout_ms, 1)
+            return
+        self.generation += 1
+        if not self.members: return self.become_empty(now)
+        if self.leader not in joined: self.leader = joined[0]
+        self.protocol_name = self.select_protocol()
+        self.transition_to(COMPLETING, now)
+        for member in self.members.values():
+            member.answer_join(self.welcome(member))
+            member.is_new, member.deadline = False, now + member.session_timeout_ms
+        self.pending_sync_members, self.sync_by = set(self.members), now + self.rebalance_timeout_ms
+
+    def become_empty(self, now: int):
+        self.protocol_name = self.leader = None
+        self.transition_to(EMPTY, now)
+        try: self.save()
+        except StorageError: pass   # then a restart finds the generation before: it will time out
+
+# %% ../nbs/38_groups.ipynb #519b0972
+class Rebalances(Generations):
+    "What makes a round begin."
+    initial_rebalance = new_member_added = False   # is this the first round; did somebody come while it waited
+    initial_rebalance_by = 0                       # when it has to end, whoever may come
+
+    @property
+    def all_members_joined(self) -> bool:
+        return not self.pending_join_members and all(member.awaiting_join for member in self.members.values())
+
+    def prepare_rebalance(self, now: int):
+        "A round begins: everybody has to join again."
+        if self.state == COMPLETING: self.propagate_assignment({}, now, ErrorCode.REBALANCE_IN_PROGRESS)
+        self.pending_sync_members, self.sync_by, self.initial_rebalance = set(), None, self.state == EMPTY
+        self.transition_to(PREPARING, now)
+        if self.initial_rebalance:
+            delay, self.new_member_added = self.config.initial_rebalance_delay_ms, False
+            self.join_by, self.initial_rebalance_by = now + delay, now + max(delay, self.rebalance_timeout_ms)
+        elif self.all_members_joined: self.complete_join(now)
+        else: self.join_by = now + self.rebalance_timeout_ms
+
+    def rebalance_or_complete_join(self, now: int):
+        "Somebody has come, or gone, or is back: that may begin a round, or end it."
+        if self.state != PREPARING: self.prepare_rebalance(now)
+        elif self.all_members_joined and not self.initial_rebalance: self.complete_join(now)
+
+# %% ../nbs/38_groups.ipynb #9f59d805
+class Expirations(Rebalances):
+    "What happens when time is up."
+    def expire_session(self, member: ClassicGroupMember, now: int):
+        "A member hasn't been heard of for too long. But if it waits for an answer, the silence is ours."
+        member.deadline = None
+        if (member.awaiting_join or member.awaiting_sync) and not member.is_new: return
+        self.lose(member.member_id)
+        self.rebalance_or_complete_join(now)
+
+    def expire_pending_join(self, member_id: str, now: int):
+        "Somebody got an id, and never came back with it. The others needn't wait for it any longer."
+        del self.pending_join_members[member_id]
+        if self.state == PREPARING: self.rebalance_or_complete_join(now)
+
+    def expire_join(self, now: int):
+        "Time is up for joining. In an initial rebalance to which somebody came late, others may be on their way."
+        ends = self.initial_rebalance_by
+        if not (self.initial_rebalance and self.new_member_added and now < ends): return self.complete_join(now)
+        self.join_by, self.new_member_added = min(now + self.config.initial_rebalance_delay_ms, ends), False
+
+    def expire_pending_sync(self, now: int):
+        "Who hasn't asked for its assignment by now is out, and a round begins."
+        for member_id in list(self.pending_sync_members): self.lose(member_id)
+        self.prepare_rebalance(now)
+
+# %% ../nbs/38_groups.ipynb #9e6ef3d2
+class Clockwork(Expirations):
     "What happens to a group when nothing happens."
+    wake_at = staticmethod(lambda when: Timer(when, None))      # sees to it that `tick` is called at that time
+    alarm = None                                                # the Timer that we asked for
+
     @property
     def next_due(self) -> int | None:
         "When the next thing runs out."
         sessions = [member.deadline for member in self.members.values()]
-        times = [self.join_by, self.sync_by, *self.promised.values(), *sessions]
+        times = [self.join_by, self.sync_by, *self.pending_join_members.values(), *sessions]
         return min((time for time in times if time is not None), default=None)
 
     def tick(self, now: int):
@@ -412,111 +469,65 @@ class Clockwork(Rounds):
     def expire(self, due: int, now: int):
         "Deals with one thing that was due then."
         member = next((each for each in self.members.values() if each.deadline == due), None)
-        promised = next((member_id for member_id, when in self.promised.items() if when == due), None)
-        if promised is not None:
-            del self.promised[promised]
-            if self.state == PREPARING: self.changed(now)
-        elif member: self.miss(member, now)
-        elif self.join_by == due: self.end_joining(now)
-        else: self.end_syncing(now)
-
-    def miss(self, member: Member, now: int):
-        "A member hasn't been heard of for too long. But if it waits for an answer, the silence is ours."
-        member.deadline = None
-        if (member.joining or member.syncing) and not member.is_new: return
-        self.lose(member.member_id)
-        self.changed(now)
-
-    def end_joining(self, now: int):
-        "Time is up. In a first round to which somebody came late, others may be on their way."
-        if not (self.first_round and self.newcomers and now < self.latest): return self.complete(now)
-        self.join_by, self.newcomers = min(now + self.config.initial_rebalance_delay_ms, self.latest), False
-
-    def end_syncing(self, now: int):
-        "Who hasn't asked for its share by now is out, and a round begins."
-        for member_id in list(self.unsynced): self.lose(member_id)
-        self.prepare(now)
+        pending = next((member_id for member_id, when in self.pending_join_members.items() if when == due), None)
+        if pending is not None: self.expire_pending_join(pending, now)
+        elif member: self.expire_session(member, now)
+        elif self.join_by == due: self.expire_join(now)
+        else: self.expire_pending_sync(now)
 
     def loaded(self, now: int):
         "Winds the clocks of a group that was read from the log. If it is too large by now, its members join again."
         for member in self.members.values(): member.deadline = now + member.session_timeout_ms
-        if len(self.members) > self.config.max_size: self.prepare(now)
+        if len(self.members) > self.config.max_size: self.prepare_rebalance(now)
         self.tick(now)
 
-# %% ../nbs/38_groups.ipynb #d6594b50
-class Joining(Clockwork):
-    "How members get into a group."
-    def join(self, request: JoinGroupRequest, now: int, version: int = 9,
-             caller: Caller = Caller()) -> JoinGroupResponse | Pending:
-        "I am here."
-        member_id, names = request.member_id, {each.name for each in request.protocols}
-        if not self.has_room_for(member_id):
-            self.lose(member_id)
-            return refuse_join(ErrorCode.GROUP_MAX_SIZE_REACHED, version)
-        if self.state == DEAD: return refuse_join(ErrorCode.COORDINATOR_NOT_AVAILABLE, version, member_id)
-        if not self.supports(request.protocol_type, names):
-            return refuse_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, version, member_id)
-        way_in = self.join_again if member_id else self.join_new
-        answer = way_in(request, now, version, caller)
-        self.tick(now)
-        return at_once(answer) if isinstance(answer, Pending) else answer
+    def unloaded(self, now: int):
+        "What was in the log isn't any more. Who waits for an answer has to look for its coordinator again."
+        for member in self.members.values():
+            member.answer_join(refuse_join(ErrorCode.NOT_COORDINATOR, member.version, member.member_id))
+            member.answer_sync(SyncGroupResponse(error_code=ErrorCode.NOT_COORDINATOR))
+        if self.alarm: self.alarm.cancel()
+        self.transition_to(DEAD, now)
 
-    def has_room_for(self, member_id: str) -> bool:
+# %% ../nbs/38_groups.ipynb #8b28a1e0
+NEW_MEMBER_TIMEOUT_MS = 300_000
+
+class Admission(Clockwork):
+    "Who may come in, and what its coming does."
+    def accepts_joining_member(self, member_id: str) -> bool:
         member, most = self.members.get(member_id), self.config.max_size
         if self.state == PREPARING:   # who isn't back yet doesn't count: the last one may find the group full
-            waiting = sum(bool(each.joining) for each in self.members.values())
-            return bool(member and member.joining) or waiting < most
+            waiting = sum(bool(each.awaiting_join) for each in self.members.values())
+            return bool(member and member.awaiting_join) or waiting < most
         return self.state in (EMPTY, DEAD) or member is not None or len(self.members) < most
 
-    def supports(self, protocol_type: str, names: set[str]) -> bool:
+    def supports_protocols(self, protocol_type: str, names: set[str]) -> bool:
         "Is there something that this member and all others can do?"
         if self.state == EMPTY: return bool(protocol_type and names)
-        common = self.common_protocols() & names if self.members else names
+        common = self.candidate_protocols() & names if self.members else names
         return protocol_type == self.protocol_type and bool(common)
 
-    def join_new(self, request: JoinGroupRequest, now: int, version: int,
-                 caller: Caller) -> JoinGroupResponse | Pending:
-        "Somebody without an id. A static member is known by its name, and needn't come twice."
-        instance_id = request.group_instance_id
-        member_id = new_member_id((caller.client_id or '') if instance_id is None else instance_id)
-        known = self.static(instance_id) if instance_id is not None else None
-        if known: return self.replace(known, member_id, request, now, version)
-        if instance_id is not None or version < 4: return self.admit(member_id, request, now, version, caller)
-        self.promised[member_id] = now + request.session_timeout_ms
-        return refuse_join(ErrorCode.MEMBER_ID_REQUIRED, version, member_id)
-
-    def join_again(self, request: JoinGroupRequest, now: int, version: int,
-                   caller: Caller) -> JoinGroupResponse | Pending:
-        "Somebody with an id: promised, or a member."
-        member_id = request.member_id
-        if member_id in self.promised:   # these have no names of their own
-            if request.group_instance_id is not None: return refuse_join(ErrorCode.UNKNOWN_SERVER_ERROR, version)
-            return self.admit(member_id, request, now, version, caller)
-        error = self.check_member(member_id, request.group_instance_id)
-        if error: return refuse_join(error, version, member_id)
-        member = self.members[member_id]
-        nothing_to_do = self.state == COMPLETING or self.state == STABLE and member_id != self.leader
-        if nothing_to_do and member.protocols == protocols_of(request): return self.welcome(member)
-        return self.wait_to_join(member, request, now, version)
-
-    def admit(self, member_id: str, request: JoinGroupRequest, now: int, version: int, caller: Caller) -> Pending:
-        "A new member."
-        member = Member(member_id, request.group_instance_id, caller.client_id or '', f'/{caller.host}')
+    def add_new_member(self, member_id: str, request: JoinGroupRequest, now: int, version: int,
+                       caller: Caller) -> Pending:
+        member = ClassicGroupMember(member_id, request.group_instance_id, caller.client_id or '', f'/{caller.host}')
         member.is_new, member.deadline = True, now + NEW_MEMBER_TIMEOUT_MS
-        self.newcomers = self.state == PREPARING
+        self.new_member_added = self.state == PREPARING
         self.add(member, request.protocol_type)
         return self.wait_to_join(member, request, now, version)
 
-    def wait_to_join(self, member: Member, request: JoinGroupRequest, now: int, version: int) -> Pending:
+    def wait_to_join(self, member: ClassicGroupMember, request: JoinGroupRequest, now: int, version: int) -> Pending:
         "The answer comes when the round is over. Who asks twice, on two connections, gets it on the second."
         member.answer_join(refuse_join(ErrorCode.REBALANCE_IN_PROGRESS, member.version, member.member_id))
         member.update(request, version)
-        member.joining = pending = Pending()
-        self.changed(now)
+        member.awaiting_join = pending = Pending()
+        self.rebalance_or_complete_join(now)
         return pending
 
-    def replace(self, member: Member, member_id: str, request: JoinGroupRequest, now: int,
-                version: int) -> JoinGroupResponse | Pending:
+# %% ../nbs/38_groups.ipynb #d30494db
+class StaticMembers(Admission):
+    "How a member with a name of its own comes back."
+    def update_static_member(self, member: ClassicGroupMember, member_id: str, request: JoinGroupRequest, now: int,
+                             version: int) -> JoinGroupResponse | Pending:
         "A static member is back, with a new id. If everybody can go on as before, nobody else hears of it."
         old_id, old_leader, before = member.member_id, self.leader, dict(vars(member))
         fenced = ErrorCode.FENCED_INSTANCE_ID   # is what the old one hears, if there is still somebody
@@ -525,38 +536,82 @@ class Joining(Clockwork):
         self.rename(member, member_id)
         member.is_new, member.deadline = False, now + member.session_timeout_ms
         member.update(request, version)
-        if self.state != STABLE or self.choose_protocol() != self.protocol:
+        if self.state != STABLE or self.select_protocol() != self.protocol_name:
             return self.wait_to_join(member, request, now, version)
         try: self.save()
-        except StorageError:   # then it didn't happen
+        except StorageError as error:   # then it didn't happen
             self.rename(member, old_id)
-            vars(member).update(before, joining=None, syncing=None)
-            return refuse_join(ErrorCode.NOT_COORDINATOR, version)
-        if old_id in self.unsynced: self.unsynced = self.unsynced - {old_id} | {member_id}
+            vars(member).update(before, awaiting_join=None, awaiting_sync=None)
+            return refuse_join(not_written(error), version)
         answer = self.welcome(member)
         answer.skip_assignment = member_id == self.leader
         if version < 9: answer.leader, answer.members = old_leader, []   # lest it takes itself for the leader
         return answer
 
-# %% ../nbs/38_groups.ipynb #519b0972
-class ClassicGroup(Joining):
-    "A group in which the members divide the work. The broker is their clerk."
-    kind = 'classic'
-    @property
-    def is_empty(self) -> bool: return self.state == EMPTY
+# %% ../nbs/38_groups.ipynb #cd555b62
+class Joining(StaticMembers):
+    "How members get into a group."
+    def join(self, request: JoinGroupRequest, now: int, version: int = 9,
+             caller: Caller = Caller()) -> JoinGroupResponse | Pending:
+        "I am here."
+        member_id, names = request.member_id, {each.name for each in request.protocols}
+        if not self.accepts_joining_member(member_id):
+            self.lose(member_id)
+            return refuse_join(ErrorCode.GROUP_MAX_SIZE_REACHED, version)
+        if self.state == DEAD: return refuse_join(ErrorCode.COORDINATOR_NOT_AVAILABLE, version, member_id)
+        if not self.supports_protocols(request.protocol_type, names):
+            return refuse_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, version, member_id)
+        way_in = self.join_existing_member if member_id else self.join_new_member
+        answer = way_in(request, now, version, caller)
+        self.tick(now)
+        return at_once(answer) if isinstance(answer, Pending) else answer
 
+    def join_new_member(self, request: JoinGroupRequest, now: int, version: int,
+                        caller: Caller) -> JoinGroupResponse | Pending:
+        "Somebody without an id. A static member is known by its name, and needn't come twice."
+        instance_id = request.group_instance_id
+        member_id = new_member_id((caller.client_id or '') if instance_id is None else instance_id)
+        known = self.static_member(instance_id)
+        if known: return self.update_static_member(known, member_id, request, now, version)
+        if instance_id is not None or version < 4:
+            return self.add_new_member(member_id, request, now, version, caller)
+        self.pending_join_members[member_id] = now + request.session_timeout_ms
+        return refuse_join(ErrorCode.MEMBER_ID_REQUIRED, version, member_id)
+
+    def join_existing_member(self, request: JoinGroupRequest, now: int, version: int,
+                             caller: Caller) -> JoinGroupResponse | Pending:
+        "Somebody with an id: pending, or a member."
+        member_id = request.member_id
+        if member_id in self.pending_join_members:   # these have no names of their own
+            if request.group_instance_id is not None: return refuse_join(ErrorCode.UNKNOWN_SERVER_ERROR, version)
+            return self.add_new_member(member_id, request, now, version, caller)
+        error = self.check_member(member_id, request.group_instance_id)
+        if error: return refuse_join(error, version, member_id)
+        member = self.members[member_id]
+        nothing_to_do = self.state == COMPLETING or self.state == STABLE and member_id != self.leader
+        if nothing_to_do and member.protocols == protocols_of(request): return self.welcome(member)
+        return self.wait_to_join(member, request, now, version)
+
+# %% ../nbs/38_groups.ipynb #810e40b3
+def new_member_id(name: str) -> str:
+    "An id that nobody else has: `new_member_id('ann')` is `'ann-5abcbcf0-…'`."
+    return f'{name}-{uuid4()}'
+
+# %% ../nbs/38_groups.ipynb #cadb0a0c
+class Syncing(Joining):
+    "How members get their assignments."
     def sync(self, request: SyncGroupRequest, now: int) -> SyncGroupResponse | Pending:
-        "What is my share?"
+        "What is my assignment?"
         error = self.check_sync(request)
         if error: return SyncGroupResponse(error_code=error)
         member = self.members[request.member_id]
-        self.unsynced.discard(member.member_id)
-        if not self.unsynced: self.sync_by = None
-        if self.state == STABLE: return self.share(member)
-        member.answer_sync(self.share(member, ErrorCode.REBALANCE_IN_PROGRESS))   # who asks twice, as above
-        member.syncing = pending = Pending()
-        shares = {each.member_id: each.assignment for each in request.assignments}
-        if member.member_id == self.leader: self.assign(shares, now)
+        self.pending_sync_members.discard(member.member_id)
+        if not self.pending_sync_members: self.sync_by = None
+        if self.state == STABLE: return self.assigned(member)
+        member.answer_sync(SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))   # who asks twice, as above
+        member.awaiting_sync = pending = Pending()
+        assignments = {each.member_id: each.assignment for each in request.assignments}
+        if member.member_id == self.leader: self.assign(assignments, now)
         self.tick(now)
         return at_once(pending)
 
@@ -565,20 +620,23 @@ class ClassicGroup(Joining):
         error = self.check_member(request.member_id, request.group_instance_id)
         if error: return error
         if request.generation_id != self.generation: return ErrorCode.ILLEGAL_GENERATION
-        for said, known in ((request.protocol_type, self.protocol_type), (request.protocol_name, self.protocol)):
+        for said, known in ((request.protocol_type, self.protocol_type), (request.protocol_name, self.protocol_name)):
             if said is not None and said != known: return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state == PREPARING else ErrorCode.NONE
 
-    def assign(self, shares: dict[str, bytes], now: int):
+    def assign(self, assignments: dict[str, bytes], now: int):
         "The leader has decided. First it is written down, then it is true."
-        for member in self.members.values(): member.assignment = shares.get(member.member_id, b'')
+        for member in self.members.values(): member.assignment = assignments.get(member.member_id, b'')
         try: self.save()
-        except StorageError:
-            self.hand_out({}, now, ErrorCode.NOT_COORDINATOR)
-            return self.prepare(now)
-        self.hand_out(shares, now)
-        self.enter(STABLE, now)
+        except StorageError as error:
+            self.propagate_assignment({}, now, not_written(error))
+            return self.prepare_rebalance(now)
+        self.propagate_assignment(assignments, now)
+        self.transition_to(STABLE, now)
 
+# %% ../nbs/38_groups.ipynb #d5c127ac
+class Heartbeats(Syncing):
+    "Signs of life."
     def heartbeat(self, request: HeartbeatRequest, now: int) -> int:
         "Still here."
         if self.state == DEAD: return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -594,23 +652,34 @@ class ClassicGroup(Joining):
         if not member.is_new: member.deadline = now + member.session_timeout_ms
         if self.alarm is None or self.alarm.when > now + member.session_timeout_ms: self.tick(now)
 
+# %% ../nbs/38_groups.ipynb #81ca9d8f
+class Leaving(Heartbeats):
+    "How members say goodbye."
     def leave(self, members: list[MemberIdentity], now: int) -> list[MemberResponse]:
         "Goodbye, each."
         answers = [MemberResponse(member_id=each.member_id, group_instance_id=each.group_instance_id,
                                   error_code=self.let_go(each)) for each in members]
         gone = any(answer.error_code == ErrorCode.NONE for answer in answers)
-        if gone and self.state not in (EMPTY, DEAD): self.changed(now)
+        if gone and self.state not in (EMPTY, DEAD): self.rebalance_or_complete_join(now)
         self.tick(now)
         return answers
 
     def let_go(self, identity: MemberIdentity) -> int:
         "One member. Somebody who isn't a member itself can name a static one without knowing its present id."
         member_id, instance_id = identity.member_id, identity.group_instance_id
-        known = self.static(instance_id) if instance_id is not None else None
+        known = self.static_member(instance_id)
         if known and not member_id: member_id = known.member_id
-        error = ErrorCode.NONE if member_id in self.promised else self.check_member(member_id, instance_id)
+        pending = member_id in self.pending_join_members
+        error = ErrorCode.NONE if pending else self.check_member(member_id, instance_id)
         if not error: self.lose(member_id)
         return error
+
+# %% ../nbs/38_groups.ipynb #499f4134
+class ClassicGroup(Leaving):
+    "A group in which the members divide the work. The broker is their clerk."
+    kind = 'classic'
+    @property
+    def is_empty(self) -> bool: return self.state == EMPTY
 
     def check_commit(self, member_id: str, generation: int, instance_id: str | None = None,
                      transactional: bool = False, # these may come without a member and a generation, in any state
@@ -630,32 +699,12 @@ class ClassicGroup(Joining):
     def subscribed(self, topic: str) -> bool:
         "Does somebody in the group read this topic? If we can't tell, we had better believe it."
         if self.protocol_type != 'consumer': return False
-        try: return any(topic in topics_in(member.metadata(self.protocol)) for member in self.members.values())
+        try: return any(topic in topics_in(member.metadata(self.protocol_name)) for member in self.members.values())
         except DecodeError: return True
 
     def tombstones(self) -> list[tuple[Message, None]]:
         "The records that delete the group."
         return [(GroupMetadataKey(group=self.group_id), None)]
-
-# %% ../nbs/38_groups.ipynb #d778549f
-def new_member_id(name: str) -> str:
-    "An id that nobody else has: `new_member_id('ann')` is `'ann-5abcbcf0-…'`."
-    return f'{name}-{uuid4()}'
-
-# %% ../nbs/38_groups.ipynb #b6c87b35
-def restore(group: ClassicGroup, value: GroupMetadataValue):
-    "A group as it was written down."
-    group.protocol_type, group.protocol, group.leader = value.protocol_type or None, value.protocol, value.leader
-    group.generation, group.current_state_timestamp = value.generation, value.current_state_timestamp
-    group.members = {each.member_id: restored(each, value.protocol) for each in value.members}
-    group.state = STABLE if group.members else EMPTY
-
-def restored(saved: MemberMetadata, protocol: str | None) -> Member:
-    member = Member(saved.member_id, saved.group_instance_id, saved.client_id, saved.client_host)
-    member.session_timeout_ms, member.assignment = saved.session_timeout, saved.assignment
-    member.rebalance_timeout_ms = saved.rebalance_timeout if saved.rebalance_timeout > 0 else saved.session_timeout
-    member.protocols = [(protocol, saved.subscription)]
-    return member
 
 # %% ../nbs/38_groups.ipynb #457267fa
 def make_group(coordinator: GroupCoordinator, group_id: str) -> ClassicGroup:
@@ -673,29 +722,26 @@ def group_noted(coordinator, key: GroupMetadataKey, value: GroupMetadataValue | 
     if value is not None:
         coordinator.groups[key.group] = group = make_group(coordinator, key.group)
         restore(group, value)
-    elif known is not None and known.kind == 'classic':
-        known.enter(DEAD, coordinator.now())
-        del coordinator.groups[key.group]
+    elif known is None or known.kind == 'classic':
+        if known is not None: known.transition_to(DEAD, coordinator.now())
+        forget_group(coordinator, key.group)
 
 # %% ../nbs/38_groups.ipynb #0c8ac74b
 def find_group(coordinator: GroupCoordinator, group_id: str):
-    "The group with this id, or None. One that consists only of offsets is made a group when somebody asks for it."
-    group = coordinator.groups.get(group_id)
-    if group is None and group_id in coordinator.offsets:
-        group = coordinator.groups[group_id] = make_group(coordinator, group_id)
-    return group
+    "The group with this id, or None. One that consists only of offsets looks like an empty group."
+    if group_id in coordinator.groups: return coordinator.groups[group_id]
+    return make_group(coordinator, group_id) if group_id in coordinator.offsets else None
 
 def group_to_join(coordinator: GroupCoordinator, group_id: str, create: bool) -> ClassicGroup | None:
     "The group that somebody wants to join; a new one, if it may be created. May raise StorageError."
     group = find_group(coordinator, group_id)
-    if group is not None and group.kind != 'classic' and group.is_empty:
-        if create: coordinator.write(group_id, group.tombstones())
-        if create: coordinator.groups.pop(group_id, None)
-        group = None
-    if group is None and create:
+    gives_way = group is not None and group.kind != 'classic' and group.is_empty
+    if not create: return None if gives_way else group
+    if gives_way: coordinator.write(group_id, group.tombstones())
+    if group is None or gives_way:
         group = make_group(coordinator, group_id)
         group.save()
-        coordinator.groups[group_id] = group
+    coordinator.groups[group_id] = group
     return group
 
 # %% ../nbs/38_groups.ipynb #f2a05e20
@@ -703,6 +749,10 @@ def may_read(broker, group_id: str) -> int:
     "Zero, or why a request about this group isn't looked at any further."
     if not broker.allows(Operation.READ, Resource.GROUP, group_id): return ErrorCode.GROUP_AUTHORIZATION_FAILED
     return ErrorCode.NONE if group_id else ErrorCode.INVALID_GROUP_ID
+
+def check_group(broker, group_id: str) -> int:
+    "The same, and: are we the coordinator of this group?"
+    return may_read(broker, group_id) or check_coordinator(broker.groups, group_id)
 
 def classic(broker, group_id: str) -> ClassicGroup | None:
     "The group, if it exists and speaks the language of this chapter."
@@ -717,18 +767,20 @@ def answer_join_group(request: JoinGroupRequest, version: int, broker) -> JoinGr
     config = broker.groups.settings(read_group_config)
     if not config.min_session_timeout_ms <= request.session_timeout_ms <= config.max_session_timeout_ms:
         return refuse_join(ErrorCode.INVALID_SESSION_TIMEOUT, version, member_id)
+    error = check_coordinator(broker.groups, request.group_id)
+    if error: return refuse_join(error, version)
     try: group = group_to_join(broker.groups, request.group_id, create=not member_id)
-    except StorageError: return refuse_join(ErrorCode.NOT_COORDINATOR, version, member_id)
+    except StorageError as error: return refuse_join(not_written(error), version, member_id)
     if group is None: return refuse_join(ErrorCode.UNKNOWN_MEMBER_ID, version, member_id)
     if group.kind != 'classic': return refuse_join(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, version)
     return group.join(request, broker.groups.now(), version, broker.caller)
 
 # %% ../nbs/38_groups.ipynb #1c2c18d9
 def answer_sync_group(request: SyncGroupRequest, version: int, broker) -> SyncGroupResponse | Pending:
-    "What is my share?"
+    "What is my assignment?"
     if version >= 5 and None in (request.protocol_type, request.protocol_name):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-    error = may_read(broker, request.group_id)
+    error = check_group(broker, request.group_id)
     if error: return SyncGroupResponse(error_code=error)
     group = classic(broker, request.group_id)
     if group is None: return SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
@@ -736,7 +788,7 @@ def answer_sync_group(request: SyncGroupRequest, version: int, broker) -> SyncGr
 
 def answer_heartbeat(request: HeartbeatRequest, version: int, broker) -> HeartbeatResponse:
     "Still here."
-    error = may_read(broker, request.group_id)
+    error = check_group(broker, request.group_id)
     if error: return HeartbeatResponse(error_code=error)
     group = classic(broker, request.group_id)
     error = group.heartbeat(request, broker.groups.now()) if group else ErrorCode.UNKNOWN_MEMBER_ID
@@ -745,11 +797,13 @@ def answer_heartbeat(request: HeartbeatRequest, version: int, broker) -> Heartbe
 # %% ../nbs/38_groups.ipynb #846eae6e
 def answer_leave_group(request: LeaveGroupRequest, version: int, broker) -> LeaveGroupResponse:
     "Goodbye. Until version 2 for one member, whose error is that of the whole."
-    error = may_read(broker, request.group_id)
+    error = check_group(broker, request.group_id)
     if error: return LeaveGroupResponse(error_code=error)
     leaving = request.members if version >= 3 else [MemberIdentity(member_id=request.member_id)]
-    group = classic(broker, request.group_id) or ClassicGroup(request.group_id)   # an empty one knows nobody
-    answers = group.leave(leaving, broker.groups.now())
+    nobody = ClassicGroup(request.group_id)
+    group = find_group(broker.groups, request.group_id) or nobody
+    try: answers = group.leave(leaving, broker.groups.now())
+    except StorageError as error: return LeaveGroupResponse(error_code=not_written(error))
     if version < 3: return LeaveGroupResponse(error_code=answers[0].error_code)
     return LeaveGroupResponse(members=answers)
 

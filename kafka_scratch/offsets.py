@@ -5,19 +5,19 @@
 # %% auto #0
 __all__ = ['Committed', 'OffsetsConfig', 'offset_commit', 'offset_fetch', 'offset_delete', 'OffsetCommitKey', 'OffsetCommitValue',
            'read_committed', 'offset_committed', 'LegacyOffsetCommitKey', 'LegacyOffsetCommitValue',
-           'legacy_offset_committed', 'put', 'forget', 'add_pending', 'is_pending', 'pending_places', 'complete',
-           'OffsetCommitRequestPartition', 'OffsetCommitRequestTopic', 'OffsetCommitRequest',
-           'OffsetCommitResponsePartition', 'OffsetCommitResponseTopic', 'OffsetCommitResponse', 'check_member',
-           'read_offsets_config', 'java_length', 'commit_pair', 'commit_offsets', 'sort_out', 'merge', 'check_place',
-           'answer_offset_commit', 'commit_all', 'same_error', 'OffsetFetchRequestTopic', 'OffsetFetchRequestTopics',
-           'OffsetFetchRequestGroup', 'OffsetFetchRequest', 'OffsetFetchResponsePartition', 'OffsetFetchResponseTopic',
-           'OffsetFetchResponsePartitions', 'OffsetFetchResponseTopics', 'OffsetFetchResponseGroup',
-           'OffsetFetchResponse', 'committed_for', 'no_offset', 'check_reader', 'fetch_group', 'all_topics',
-           'fetch_topics', 'each_partition', 'answer_offset_fetch', 'single_topic', 'OffsetDeleteRequestPartition',
-           'OffsetDeleteRequestTopic', 'OffsetDeleteRequest', 'OffsetDeleteResponsePartition',
-           'OffsetDeleteResponseTopic', 'OffsetDeleteResponse', 'check_delete', 'tombstones', 'answer_offset_delete',
-           'delete_all', 'expires_from', 'is_expired', 'expire_group', 'remove_empty', 'expire_offsets', 'keep_offsets',
-           'forget_topics', 'offset_tombstones']
+           'legacy_offset_committed', 'put', 'forget', 'forget_group', 'add_pending', 'is_pending',
+           'pending_topic_partitions', 'complete', 'OffsetCommitRequestPartition', 'OffsetCommitRequestTopic',
+           'OffsetCommitRequest', 'OffsetCommitResponsePartition', 'OffsetCommitResponseTopic', 'OffsetCommitResponse',
+           'check_member', 'read_offsets_config', 'java_length', 'commit_pair', 'commit_offsets', 'sort_out', 'merge',
+           'check_coordinator', 'answer_offset_commit', 'commit_all', 'same_error', 'OffsetFetchRequestTopic',
+           'OffsetFetchRequestTopics', 'OffsetFetchRequestGroup', 'OffsetFetchRequest', 'OffsetFetchResponsePartition',
+           'OffsetFetchResponseTopic', 'OffsetFetchResponsePartitions', 'OffsetFetchResponseTopics',
+           'OffsetFetchResponseGroup', 'OffsetFetchResponse', 'committed_for', 'no_offset', 'check_reader',
+           'fetch_group', 'all_topics', 'fetch_topics', 'each_partition', 'answer_offset_fetch', 'single_topic',
+           'OffsetDeleteRequestPartition', 'OffsetDeleteRequestTopic', 'OffsetDeleteRequest',
+           'OffsetDeleteResponsePartition', 'OffsetDeleteResponseTopic', 'OffsetDeleteResponse', 'check_delete',
+           'tombstones', 'answer_offset_delete', 'delete_all', 'expires_from', 'is_expired', 'GroupMetadataKey',
+           'expire_group', 'expire_offsets', 'keep_offsets', 'forget_topics', 'offset_tombstones']
 
 # %% ../nbs/37_offsets.ipynb #e8d87c06
 from collections import namedtuple
@@ -26,7 +26,8 @@ from .schema import *
 from .frames import Api, ErrorCode, Operation, Resource
 from .config import Properties, read_number
 from .partition_log import StorageError
-from .coordinators import ON_DELETION, ON_MARKER, GroupCoordinator, state_record, write_state
+from .coordinators import ON_DELETION, ON_MARKER, GroupCoordinator, not_written, state_record
+from .coordinators import write_state
 
 # %% ../nbs/37_offsets.ipynb #7a04f4ee
 @message(versions='0')
@@ -36,7 +37,6 @@ class OffsetCommitKey:
     topic: String
     partition: Int32
 
-# %% ../nbs/37_offsets.ipynb #afe33003
 @message(versions='0-4', flexible='4+')
 class OffsetCommitValue:
     "What was committed."
@@ -73,7 +73,6 @@ class LegacyOffsetCommitKey:
     topic: String
     partition: Int32
 
-# %% ../nbs/37_offsets.ipynb #c6ca60a3
 @message(versions='0')
 class LegacyOffsetCommitValue:
     "The value of an earlier time."
@@ -98,6 +97,11 @@ def forget(coordinator: GroupCoordinator, group_id: str, topic: str, partition: 
     coordinator.offsets.get(group_id, {}).pop((topic, partition), None)
     for waiting in coordinator.pending.values(): waiting.pop((group_id, topic, partition), None)
 
+def forget_group(coordinator: GroupCoordinator, group_id: str):
+    "A group was deleted: its name is forgotten, too, unless there are offsets left under it."
+    coordinator.groups.pop(group_id, None)
+    if not coordinator.offsets.get(group_id): coordinator.offsets.pop(group_id, None)
+
 # %% ../nbs/37_offsets.ipynb #b0d08f94
 def add_pending(
     coordinator: GroupCoordinator,
@@ -117,7 +121,7 @@ def is_pending(coordinator: GroupCoordinator, group_id: str, topic: str, partiti
     return any((group_id, topic, partition) in waiting for waiting in coordinator.pending.values())
 
 # %% ../nbs/37_offsets.ipynb #8faaa4d7
-def pending_places(coordinator: GroupCoordinator, group_id: str) -> set[tuple[str, int]]:
+def pending_topic_partitions(coordinator: GroupCoordinator, group_id: str) -> set[tuple[str, int]]:
     "The topics and partitions for which a group's offsets depend on open transactions."
     return {(topic, partition) for waiting in coordinator.pending.values()
             for owner, topic, partition in waiting if owner == group_id}
@@ -140,13 +144,11 @@ class OffsetCommitRequestPartition:
     committed_leader_epoch: Int32 = field('6+', default=-1)
     committed_metadata: String = field(nullable='0+')
 
-# %% ../nbs/37_offsets.ipynb #dbba633f
 @nested
 class OffsetCommitRequestTopic:
     name: String
     partitions: Array[OffsetCommitRequestPartition]
 
-# %% ../nbs/37_offsets.ipynb #e5b6ee67
 @message(api_key=8, versions='2-9', flexible='8+')
 class OffsetCommitRequest:
     "My group has read up to these offsets."
@@ -157,19 +159,17 @@ class OffsetCommitRequest:
     retention_time_ms: Int64 = field('2-4', default=-1)
     topics: Array[OffsetCommitRequestTopic]
 
-# %% ../nbs/37_offsets.ipynb #9476c008
+# %% ../nbs/37_offsets.ipynb #dbba633f
 @nested
 class OffsetCommitResponsePartition:
     partition_index: Int32
     error_code: Int16
 
-# %% ../nbs/37_offsets.ipynb #2a38c286
 @nested
 class OffsetCommitResponseTopic:
     name: String
     partitions: Array[OffsetCommitResponsePartition]
 
-# %% ../nbs/37_offsets.ipynb #8e0d195d
 @message(api_key=8, versions='2-9', flexible='8+')
 class OffsetCommitResponse:
     "Noted, or why not."
@@ -261,8 +261,8 @@ def merge(refused: dict, done: list[tuple[str, list[tuple[int, int]]]], topic: t
     return [topic(name=name, partitions=answers(found)) for name, found in (refused.items() if refused else done)]
 
 # %% ../nbs/37_offsets.ipynb #b505873d
-def check_place(coordinator: GroupCoordinator, group_id: str) -> int:
-    "Are this group's notes here? Returns an error code."
+def check_coordinator(coordinator: GroupCoordinator, group_id: str) -> int:
+    "Are we this group's coordinator? Returns an error code."
     store = coordinator.store
     if store.known is None: return ErrorCode.NOT_COORDINATOR
     return ErrorCode.NOT_COORDINATOR if store.hosted(store.partition_for(group_id)).error else ErrorCode.NONE
@@ -283,18 +283,17 @@ def answer_offset_commit(
 # %% ../nbs/37_offsets.ipynb #5c9c6aad
 def commit_all(topics: list, request: OffsetCommitRequest, version: int, coordinator: GroupCoordinator) -> list:
     "Notes offsets, if the group agrees."
-    error = check_place(coordinator, request.group_id) or check_member(coordinator, request, version)
+    error = check_coordinator(coordinator, request.group_id) or check_member(coordinator, request, version)
     if error: return same_error(topics, error)
     expires = min(coordinator.now() + request.retention_time_ms, 2**63 - 1) if request.retention_time_ms != -1 else -1
     try: return commit_offsets(coordinator, request.group_id, topics, expires)
-    except StorageError: return same_error(topics, ErrorCode.NOT_COORDINATOR)
+    except StorageError as error: return same_error(topics, not_written(error))
 
 # %% ../nbs/37_offsets.ipynb #fceb526f
 def same_error(topics: list, error: int) -> list[tuple]:
     "The same error for everything."
     return [(topic.name, [(p.partition_index, error) for p in topic.partitions]) for topic in topics]
 
-# %% ../nbs/37_offsets.ipynb #8bcb0409
 offset_commit = Api(OffsetCommitRequest, OffsetCommitResponse, answer_offset_commit)
 
 # %% ../nbs/37_offsets.ipynb #6b7efac1
@@ -303,13 +302,11 @@ class OffsetFetchRequestTopic:
     name: String
     partition_indexes: Array[Int32]
 
-# %% ../nbs/37_offsets.ipynb #60badd3b
 @nested
 class OffsetFetchRequestTopics:
     name: String
     partition_indexes: Array[Int32]
 
-# %% ../nbs/37_offsets.ipynb #7a9c81f4
 @nested
 class OffsetFetchRequestGroup:
     group_id: String
@@ -317,7 +314,6 @@ class OffsetFetchRequestGroup:
     member_epoch: Int32 = field('9+', default=-1)
     topics: Array[OffsetFetchRequestTopics] = field(nullable='8+')
 
-# %% ../nbs/37_offsets.ipynb #700dcbc5
 @message(api_key=9, versions='1-9', flexible='6+')
 class OffsetFetchRequest:
     "How far have these groups read?"
@@ -326,7 +322,7 @@ class OffsetFetchRequest:
     groups: Array[OffsetFetchRequestGroup] = field('8+')
     require_stable: Boolean = field('7+')
 
-# %% ../nbs/37_offsets.ipynb #7f8974c3
+# %% ../nbs/37_offsets.ipynb #60badd3b
 @nested
 class OffsetFetchResponsePartition:
     partition_index: Int32
@@ -335,13 +331,12 @@ class OffsetFetchResponsePartition:
     metadata: String = field(nullable='0-7')
     error_code: Int16
 
-# %% ../nbs/37_offsets.ipynb #26e1e5fe
 @nested
 class OffsetFetchResponseTopic:
     name: String
     partitions: Array[OffsetFetchResponsePartition]
 
-# %% ../nbs/37_offsets.ipynb #a44f24d8
+# %% ../nbs/37_offsets.ipynb #7a9c81f4
 @nested
 class OffsetFetchResponsePartitions:
     partition_index: Int32
@@ -350,13 +345,11 @@ class OffsetFetchResponsePartitions:
     metadata: String = field(nullable='8+')
     error_code: Int16
 
-# %% ../nbs/37_offsets.ipynb #8fd41273
 @nested
 class OffsetFetchResponseTopics:
     name: String
     partitions: Array[OffsetFetchResponsePartitions]
 
-# %% ../nbs/37_offsets.ipynb #c1415903
 @nested
 class OffsetFetchResponseGroup:
     group_id: String
@@ -383,10 +376,10 @@ def committed_for(coordinator: GroupCoordinator, group_id: str, topic: str, part
     return OffsetFetchResponsePartitions(partition_index=partition, committed_offset=found.offset,
                                          committed_leader_epoch=found.leader_epoch, metadata=found.metadata)
 
-# %% ../nbs/37_offsets.ipynb #dd50ee16
 def no_offset(partition: int, error: int = ErrorCode.NONE) -> OffsetFetchResponsePartitions:
     "Nothing is committed, or we don't say."
-    return OffsetFetchResponsePartitions(partition_index=partition, committed_offset=-1, metadata='', error_code=error)
+    return OffsetFetchResponsePartitions(partition_index=partition, committed_offset=-1, metadata='',
+                                         error_code=error)
 
 # %% ../nbs/37_offsets.ipynb #cd08ea72
 def check_reader(coordinator: GroupCoordinator, asked: OffsetFetchRequestGroup) -> int:
@@ -402,7 +395,7 @@ def fetch_group(asked: OffsetFetchRequestGroup, require_stable: bool, broker) ->
     coordinator, answer = broker.groups, OffsetFetchResponseGroup(group_id=asked.group_id)
     if not broker.allows(Operation.DESCRIBE, Resource.GROUP, asked.group_id):
         answer.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
-    else: answer.error_code = check_place(coordinator, asked.group_id) or check_reader(coordinator, asked)
+    else: answer.error_code = check_coordinator(coordinator, asked.group_id) or check_reader(coordinator, asked)
     if not answer.error_code: answer.topics = fetch_topics(asked, require_stable, broker)
     return answer
 
@@ -453,7 +446,6 @@ def single_topic(topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopic:
     return OffsetFetchResponseTopic(name=topic.name, partitions=[
         OffsetFetchResponsePartition(**{name: getattr(p, name) for name in fields}) for p in topic.partitions])
 
-# %% ../nbs/37_offsets.ipynb #33ea25ba
 offset_fetch = Api(OffsetFetchRequest, OffsetFetchResponse, answer_offset_fetch)
 
 # %% ../nbs/37_offsets.ipynb #4f7505dd
@@ -461,32 +453,28 @@ offset_fetch = Api(OffsetFetchRequest, OffsetFetchResponse, answer_offset_fetch)
 class OffsetDeleteRequestPartition:
     partition_index: Int32
 
-# %% ../nbs/37_offsets.ipynb #4adc8a67
 @nested
 class OffsetDeleteRequestTopic:
     name: String
     partitions: Array[OffsetDeleteRequestPartition]
 
-# %% ../nbs/37_offsets.ipynb #a73cede4
 @message(api_key=47, versions='0')
 class OffsetDeleteRequest:
     "Forget how far a group has read."
     group_id: String
     topics: Array[OffsetDeleteRequestTopic]
 
-# %% ../nbs/37_offsets.ipynb #92798f10
+# %% ../nbs/37_offsets.ipynb #4adc8a67
 @nested
 class OffsetDeleteResponsePartition:
     partition_index: Int32
     error_code: Int16
 
-# %% ../nbs/37_offsets.ipynb #bfb6991c
 @nested
 class OffsetDeleteResponseTopic:
     name: String
     partitions: Array[OffsetDeleteResponsePartition]
 
-# %% ../nbs/37_offsets.ipynb #e24c7701
 @message(api_key=47, versions='0')
 class OffsetDeleteResponse:
     "Forgotten, or why not."
@@ -498,17 +486,18 @@ class OffsetDeleteResponse:
 def check_delete(coordinator: GroupCoordinator, group_id: str) -> int:
     "May offsets of this group be deleted? Returns an error code."
     if not group_id: return ErrorCode.INVALID_GROUP_ID
-    error, group = check_place(coordinator, group_id), coordinator.groups.get(group_id)
+    error, group = check_coordinator(coordinator, group_id), coordinator.groups.get(group_id)
     if error: return error
     if group is None: return ErrorCode.NONE if group_id in coordinator.offsets else ErrorCode.GROUP_ID_NOT_FOUND
     unclear = group.kind == 'classic' and not group.is_empty and group.protocol_type != 'consumer'
     return ErrorCode.NON_EMPTY_GROUP if unclear else ErrorCode.NONE
 
 # %% ../nbs/37_offsets.ipynb #86d8c1a2
-def tombstones(coordinator: GroupCoordinator, group_id: str, places) -> list[tuple]:
+def tombstones(coordinator: GroupCoordinator, group_id: str, topic_partitions) -> list[tuple]:
     "The records that make a group's offsets forgotten, of those `(topic, partition)` where there are some."
     known = coordinator.offsets.get(group_id, {})
-    return [(OffsetCommitKey(group=group_id, topic=topic, partition=partition), None) for topic, partition in places
+    return [(OffsetCommitKey(group=group_id, topic=topic, partition=partition), None)
+            for topic, partition in topic_partitions
             if (topic, partition) in known or is_pending(coordinator, group_id, topic, partition)]
 
 # %% ../nbs/37_offsets.ipynb #a710f772
@@ -524,7 +513,7 @@ def answer_offset_delete(
     error = check_delete(broker.groups, request.group_id)
     if error: return OffsetDeleteResponse(error_code=error)
     try: done = delete_all(broker.groups, request.group_id, accepted)
-    except StorageError: return OffsetDeleteResponse(error_code=ErrorCode.NOT_COORDINATOR)
+    except StorageError as error: return OffsetDeleteResponse(error_code=not_written(error))
     return OffsetDeleteResponse(topics=merge(refused, done, OffsetDeleteResponseTopic, OffsetDeleteResponsePartition))
 
 # %% ../nbs/37_offsets.ipynb #7737498f
@@ -538,7 +527,6 @@ def delete_all(coordinator: GroupCoordinator, group_id: str, topics: list) -> li
     coordinator.write(group_id, tombstones(coordinator, group_id, gone))
     return done
 
-# %% ../nbs/37_offsets.ipynb #71b1afe1
 offset_delete = Api(OffsetDeleteRequest, OffsetDeleteResponse, answer_offset_delete)
 
 # %% ../nbs/37_offsets.ipynb #dd84d540
@@ -557,22 +545,27 @@ def is_expired(group, topic: str, committed: Committed, now: int, retention_ms: 
     return now >= committed.expire_timestamp if committed.expire_timestamp != -1 else now - start >= retention_ms
 
 # %% ../nbs/37_offsets.ipynb #32946d9a
-def expire_group(coordinator: GroupCoordinator, group_id: str) -> int:
-    "Forgets what is too old in one group. Returns how many offsets that were."
-    group, retention_ms = coordinator.groups.get(group_id), coordinator.settings(read_offsets_config).retention_ms
-    waiting, now = pending_places(coordinator, group_id), coordinator.now()
-    old = [place for place, committed in coordinator.offsets.get(group_id, {}).items()
-           if is_expired(group, place[0], committed, now, retention_ms) and place not in waiting]
-    coordinator.write(group_id, tombstones(coordinator, group_id, old))
-    if not coordinator.offsets.get(group_id) and not waiting: remove_empty(coordinator, group_id)
-    return len(old)
+@message(versions='0')
+class GroupMetadataKey:
+    "Key type 2: a group."
+    group: String
+
+GroupMetadataKey.STATE_TYPE = 2   # chapter 38 registers it, together with its value
 
 # %% ../nbs/37_offsets.ipynb #9162f0a9
-def remove_empty(coordinator: GroupCoordinator, group_id: str):
-    "A group without members and without offsets is of no use to anybody."
-    coordinator.offsets.pop(group_id, None)
-    group = coordinator.groups.get(group_id)
-    if group is not None and group.is_empty: coordinator.write(group_id, group.tombstones())
+def expire_group(coordinator: GroupCoordinator, group_id: str) -> int:
+    "Forgets what is too old in one group, and the group, if that was all. Returns how many offsets that were."
+    group, retention_ms = coordinator.groups.get(group_id), coordinator.settings(read_offsets_config).retention_ms
+    waiting, now = pending_topic_partitions(coordinator, group_id), coordinator.now()
+    known = coordinator.offsets.get(group_id, {})
+    old = [(topic, partition) for (topic, partition), committed in known.items()
+           if is_expired(group, topic, committed, now, retention_ms) and (topic, partition) not in waiting]
+    unused = len(old) == len(known) and not waiting and (group is None or group.is_empty)
+    gone = tombstones(coordinator, group_id, old)
+    if unused: gone += group.tombstones() if group is not None else [(GroupMetadataKey(group=group_id), None)]
+    coordinator.write(group_id, gone)
+    if unused: forget_group(coordinator, group_id)
+    return len(old)
 
 # %% ../nbs/37_offsets.ipynb #dc91f105
 def expire_offsets(coordinator: GroupCoordinator) -> int:
@@ -596,17 +589,18 @@ def forget_topics(coordinator: GroupCoordinator, names: set[str]) -> int:
     "Topics were deleted: nobody has read them any more. Returns how many offsets that were."
     count = 0
     for group_id in list(coordinator.offsets):
-        gone = [(key, value) for key, value in offset_tombstones(coordinator, group_id) if key.topic in names]
+        gone = offset_tombstones(coordinator, group_id, names)
         try: coordinator.write(group_id, gone)
         except StorageError as error: coordinator.note(f"can't forget offsets of group {group_id}: {error}")
         else: count += len(gone)
     return count
 
 # %% ../nbs/37_offsets.ipynb #467aad24
-def offset_tombstones(coordinator: GroupCoordinator, group_id: str) -> list[tuple]:
-    "The records that make all offsets of a group forgotten: what it takes to delete it."
-    places = {*coordinator.offsets.get(group_id, {}), *pending_places(coordinator, group_id)}
-    return tombstones(coordinator, group_id, sorted(places))
+def offset_tombstones(coordinator: GroupCoordinator, group_id: str, topics: set[str] | None = None) -> list[tuple]:
+    "The records that make offsets of a group forgotten: those of some topics; or all, which it takes to delete it."
+    known = {*coordinator.offsets.get(group_id, {}), *pending_topic_partitions(coordinator, group_id)}
+    wanted = sorted(each for each in known if topics is None or each[0] in topics)
+    return tombstones(coordinator, group_id, wanted)
 
 # %% ../nbs/37_offsets.ipynb #15b4fdc9
 ON_DELETION.append(forget_topics)   # chapter 35 tells

@@ -4,10 +4,11 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
-from kafka_scratch import consumer_groups
+from kafka_scratch import consumer_group_heartbeat as heartbeats
 from kafka_scratch.config import read_properties
-from kafka_scratch.consumer_groups import (ConsumerGroupHeartbeatRequest, answer_consumer_group_heartbeat, as_places, as_topics,
-                                           consumer_group_describe, consumer_group_heartbeat, replayed)
+from kafka_scratch.consumer_group_heartbeat import (ConsumerGroupHeartbeatRequest, answer_consumer_group_heartbeat,
+                                                    consumer_group_describe, consumer_group_heartbeat)
+from kafka_scratch.consumer_groups import as_assignment, as_topic_partitions, replayed
 from kafka_scratch.coordinators import GroupCoordinator, Timers, read_key, read_state
 from kafka_scratch.frames import Caller, ErrorCode, read_request
 from kafka_scratch.image import Image, partition_made, topic_made, topic_removed
@@ -18,16 +19,20 @@ from kafka_scratch.schema import kafka_json
 
 RECORDED = Path(__file__).parent / 'fixtures/wire/recorded'
 APIS = {api.key: api for api in (consumer_group_heartbeat, consumer_group_describe)}
-IMPATIENT = 'group.consumer.session.timeout.ms=3000\ngroup.consumer.heartbeat.interval.ms=1000\ngroup.consumer.max.size=2'
+IMPATIENT = '''group.consumer.session.timeout.ms=3000
+group.consumer.heartbeat.interval.ms=1000
+group.consumer.max.size=2'''
 
-LOST = ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_ID_NOT_FOUND   # drop everything, join again
+LOST = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.GROUP_ID_NOT_FOUND)   # drop everything, join again
 
 
 class ListLog:
     "A state log that can be told to fail."
-    topic, failing = '__consumer_offsets', False
+    topic, known, failing = '__consumer_offsets', True, False
     def __init__(self): self.records, self.batches = [], []
     def partition_for(self, name): return 0
+    def hosted(self, partition): return SimpleNamespace(error=ErrorCode.NONE)
     def write(self, partition, pairs, **header):
         if self.failing: raise StorageError('the disk is full')
         self.records += pairs
@@ -35,16 +40,19 @@ class ListLog:
         return len(self.records) - len(pairs)
     def replay(self, apply):
         batch = SimpleNamespace(header=SimpleNamespace(producer_id=-1), control=False, transactional=False)
-        for offset, (key, value) in enumerate(self.records): apply(0, batch, SimpleNamespace(key=key, value=value, offset=offset, timestamp=0))
+        for offset, (key, value) in enumerate(self.records):
+            apply(0, batch, SimpleNamespace(key=key, value=value, offset=offset, timestamp=0))
 
 
 class Stage:
     "A broker that has nothing but groups."
     def __init__(self, text='', image=None, log=None, time=1_800_000_000_000):
         self.time, self.image, self.notes, self.forbidden = time, image or Image(), [], set()
-        self.controller, self.caller, self.now, self.log = self, Caller(client_id='stage'), lambda: self.time, log or ListLog()
-        self.log.broker, self.text = self, text
-        self.groups = GroupCoordinator(self.log, Timers(), self.now, read_properties(text, 'the stage'), self.notes.append)
+        self.controller, self.caller, self.now = self, Caller(client_id='stage'), lambda: self.time
+        self.log, self.text = log or ListLog(), text
+        self.log.broker = self
+        properties = read_properties(text, 'the stage')
+        self.groups = GroupCoordinator(self.log, Timers(), self.now, properties, self.notes.append)
         self.groups.load()
     def allows(self, operation, resource, name): return (operation, resource, name) not in self.forbidden
     def restart(self): return Stage(self.text, self.image, self.log, self.time)
@@ -66,10 +74,12 @@ class Stage:
     def make(self, name, partitions, topic_id=None):
         "A topic, or more partitions for it."
         self.image.last_offset += 1
-        if name not in self.image.topics: topic_made(self.image, TopicRecord(name=name, topic_id=topic_id or f'{name}.{self.image.last_offset}'.encode().ljust(16, b'.')))
+        topic_id = topic_id or f'{name}.{self.image.last_offset}'.encode().ljust(16, b'.')
+        if name not in self.image.topics: topic_made(self.image, TopicRecord(name=name, topic_id=topic_id))
+        topic = self.image.topics[name]
+        more = dict(topic_id=topic.topic_id, replicas=[1], isr=[1], leader=1)
         for n in range(partitions):
-            if n in self.image.topics[name].states: continue
-            partition_made(self.image, PartitionRecord(topic_id=self.image.topics[name].topic_id, partition_id=n, replicas=[1], isr=[1], leader=1))
+            if n not in topic.states: partition_made(self.image, PartitionRecord(partition_id=n, **more))
     def drop(self, name):
         self.image.last_offset += 1
         topic_removed(self.image, RemoveTopicRecord(topic_id=self.image.topics[name].topic_id))
@@ -78,20 +88,24 @@ class Stage:
 class Reader:
     "A consumer, as far as its group is concerned. A slow one doesn't let go until it is told to."
     def __init__(self, stage, member_id, *topics, slow=False, group='g', **more):
-        self.stage, self.id, self.topics, self.slow, self.group, self.more = stage, member_id, list(topics), slow, group, more
+        self.stage, self.id, self.topics, self.slow = stage, member_id, list(topics), slow
+        self.group, self.more = group, more
         self.epoch, self.has, self.should, self.unsure = 0, None, None, False
     def beat(self, epoch=None, **said):
-        if self.unsure: self.has = self.has or frozenset()   # an answer was lost: it says everything again, and hears everything
+        if self.unsure: self.has = self.has or frozenset()   # an answer was lost: it says and hears everything again
         everything = dict(rebalance_timeout_ms=60_000, subscribed_topic_names=self.topics) | self.more
         if self.epoch == 0: said = everything | dict(topic_partitions=[]) | said
-        elif self.unsure: said = everything | dict(topic_partitions=as_topics(self.has)) | said
-        else: said = dict(topic_partitions=None if self.has is None else as_topics(self.has), instance_id=self.more.get('instance_id')) | said
-        request = ConsumerGroupHeartbeatRequest(group_id=self.group, member_id=self.id, member_epoch=self.epoch if epoch is None else epoch, **said)
+        elif self.unsure: said = everything | dict(topic_partitions=as_topic_partitions(self.has)) | said
+        else:
+            owned = None if self.has is None else as_topic_partitions(self.has)
+            said = dict(topic_partitions=owned, instance_id=self.more.get('instance_id')) | said
+        epoch = self.epoch if epoch is None else epoch
+        request = ConsumerGroupHeartbeatRequest(group_id=self.group, member_id=self.id, member_epoch=epoch, **said)
         answer = answer_consumer_group_heartbeat(request, 1, self.stage)
         self.unsure = False
         if answer.error_code in LOST or answer.member_epoch < 0: self.epoch, self.has, self.should = 0, None, None
         elif not answer.error_code: self.epoch = answer.member_epoch
-        if answer.assignment: self.should = as_places(answer.assignment.topic_partitions)
+        if answer.assignment: self.should = as_assignment(answer.assignment.topic_partitions)
         if not self.slow: self.obey()
         elif self.should is not None: self.has = (self.has or frozenset()) | self.should   # takes, but doesn't let go
         return answer
@@ -102,10 +116,12 @@ class Reader:
 
 def act(stage, step):
     "One step of a recorded play. Returns the API, the version, our answer and Kafka's, if it was a question."
-    if step['step'] in ('topic', 'grow'): stage.make(step['name'], step['partitions'], bytes.fromhex(step.get('topic_id', '')) or None)
+    topic_id = bytes.fromhex(step.get('topic_id', '')) or None
+    if step['step'] in ('topic', 'grow'): stage.make(step['name'], step['partitions'], topic_id)
     if step['step'] == 'drop': stage.drop(step['name'])
     if step['step'] == 'classic':
-        stage.groups.groups[step['group']] = SimpleNamespace(kind='classic', is_empty=step['state'] == 'Empty', tombstones=list)
+        classic = SimpleNamespace(kind='classic', is_empty=step['state'] == 'Empty', tombstones=list)
+        stage.groups.groups[step['group']] = classic
     stage.pass_time(step.get('ms', 1))
     if step['step'] != 'ask': return None
     api, version = APIS[step['api_key']], step['api_version']
@@ -119,10 +135,10 @@ def act(stage, step):
 @contextlib.contextmanager
 def same_id(made):
     "The coordinator makes up this id."
-    old = consumer_groups.new_id
-    if made: consumer_groups.new_id = lambda: made
+    old = heartbeats.new_id
+    if made: heartbeats.new_id = lambda: made
     try: yield
-    finally: consumer_groups.new_id = old
+    finally: heartbeats.new_id = old
 
 
 def steps(name):
@@ -134,9 +150,8 @@ def steps(name):
 
 
 def plain(answer, version):
-    "An answer without what may differ: words of errors, and the order of hash maps."
+    "An answer without what may differ: the order of hash maps."
     found = kafka_json(answer, version)
-    for each in (found, *found.get('groups', ())): each['errorMessage'] = bool(each.get('errorMessage'))
     found.get('groups', []).sort(key=lambda group: group['groupId'])
     members = [member for group in found.get('groups', ()) for member in group['members']]
     for side in (found.get('assignment'), *(m[side] for m in members for side in ('assignment', 'targetAssignment'))):
@@ -160,9 +175,11 @@ def by_group(records):
     "The records of consumer groups, in words, by group."
     found = {}
     for key, value in records:
-        if read_key(key) and read_key(key)[0].effect is replayed: found.setdefault(read_key(key)[1].group_id, []).append(spoken(key, value))
+        known = read_key(key)
+        if known and known[0].effect is replayed: found.setdefault(known[1].group_id, []).append(spoken(key, value))
     return found
 
 
 def recorded_records(name):
-    return [(bytes.fromhex(key), value and bytes.fromhex(value)) for key, value in json.loads((RECORDED / f'{name}-records.json').read_text())]
+    written = json.loads((RECORDED / f'{name}-records.json').read_text())
+    return [(bytes.fromhex(key), value and bytes.fromhex(value)) for key, value in written]

@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kafka_scratch.coordinators import Pending
 from kafka_scratch.frames import Caller, ErrorCode
-from kafka_scratch.groups import (COMPLETING, EMPTY, PREPARING, STABLE, ClassicGroup, GroupConfig, HeartbeatRequest, JoinGroupRequest,
-                                  JoinGroupRequestProtocol, MemberIdentity, Rounds, SyncGroupRequest, SyncGroupRequestAssignment, restore)
+from kafka_scratch.groups import (COMPLETING, EMPTY, PREPARING, STABLE, ClassicGroup, GroupAnswers, GroupConfig, HeartbeatRequest, JoinGroupRequest,
+                                  JoinGroupRequestProtocol, MemberIdentity, SyncGroupRequest, SyncGroupRequestAssignment, restore)
 from kafka_scratch.partition_log import StorageError
 
 PARTITIONS = range(6)
@@ -19,7 +19,7 @@ SESSION_MS, REBALANCE_MS = (6_000, 10_000), (3_000, 8_000)
 LATEST_ANSWER_MS = max(REBALANCE_MS)   # a round takes as long as its most patient member
 
 
-def shares_of(members: list[str]) -> dict[str, bytes]:
+def assignments_of(members: list[str]) -> dict[str, bytes]:
     "The partitions, dealt out like cards."
     return {member: bytes(PARTITIONS[place::len(members)]) for place, member in enumerate(members)}
 
@@ -29,7 +29,7 @@ class Client:
     def __init__(self, name: str, version: int, instance_id: str | None, session_ms: int, rebalance_ms: int):
         self.name, self.version, self.instance_id, self.session_ms, self.rebalance_ms = name, version, instance_id, session_ms, rebalance_ms
         self.member_id, self.generation, self.holds, self.waits, self.since, self.wants = '', -1, None, None, 0, b''
-        self.phase, self.shares = 'outside', {}   # outside, joining, joined, syncing, member, fenced
+        self.phase, self.assignments = 'outside', {}   # outside, joining, joined, syncing, member, fenced
 
     def act(self, group: ClassicGroup, now: int):
         "The next thing that this client does by itself."
@@ -70,11 +70,11 @@ class Client:
     def joined(self, answer):
         self.member_id, self.generation, self.phase = answer.member_id, answer.generation_id, 'joined'
         leads = answer.leader == answer.member_id and not answer.skip_assignment
-        self.shares = shares_of([member.member_id for member in answer.members]) if leads else {}
+        self.assignments = assignments_of([member.member_id for member in answer.members]) if leads else {}
 
     def sync(self, group: ClassicGroup, now: int):
         self.phase = 'syncing'
-        given = [SyncGroupRequestAssignment(member_id=member, assignment=share) for member, share in self.shares.items()]
+        given = [SyncGroupRequestAssignment(member_id=member, assignment=assignment) for member, assignment in self.assignments.items()]
         self.expect(group.sync(SyncGroupRequest(group_id='g', generation_id=self.generation, member_id=self.member_id,
                                                 group_instance_id=self.instance_id, assignments=given), now), group, now)
 
@@ -213,8 +213,8 @@ class GroupMachine(RuleBasedStateMachine):
     def snapshot(group: ClassicGroup):
         "What should survive a crash."
         members = [(member.member_id, member.instance_id, member.client_id, member.client_host, member.session_timeout_ms, member.rebalance_timeout_ms,
-                    member.metadata(group.protocol), member.assignment) for member in group.members.values()]
-        return group.state, group.generation, group.protocol_type, group.protocol, group.leader, members
+                    member.metadata(group.protocol_name), member.assignment) for member in group.members.values()]
+        return group.state, group.generation, group.protocol_type, group.protocol_name, group.leader, members
 
     @invariant()
     def every_partition_has_one_owner(self):
@@ -240,10 +240,10 @@ class GroupMachine(RuleBasedStateMachine):
         assert group.state != COMPLETING or group.sync_by is not None
         assert (group.leader in group.members) if group.members else group.leader is None
         if group.state == EMPTY: assert not group.members and group.sync_by is None
-        if group.state in (STABLE, COMPLETING): assert group.members and group.protocol == 'range' and not any(m.joining for m in group.members.values())
-        if group.state == STABLE: assert not any(member.syncing for member in group.members.values())
-        assert group.unsynced <= group.members.keys() and not group.promised.keys() & group.members.keys()
-        for member in group.members.values(): assert member.deadline is not None or member.joining or member.syncing
+        if group.state in (STABLE, COMPLETING): assert group.members and group.protocol_name == 'range' and not any(m.awaiting_join for m in group.members.values())
+        if group.state == STABLE: assert not any(member.awaiting_sync for member in group.members.values())
+        assert group.pending_sync_members <= group.members.keys() and not group.pending_join_members.keys() & group.members.keys()
+        for member in group.members.values(): assert member.deadline is not None or member.awaiting_join or member.awaiting_sync
         names = [member.instance_id for member in group.members.values() if member.instance_id]
         assert len(names) == len(set(names)) and len(group.members) <= 2 * self.config.max_size
 
@@ -275,7 +275,7 @@ class GroupMachine(RuleBasedStateMachine):
             self.die_out()
 
     def settle_down(self):
-        "Left in peace, whoever still runs gets its share."
+        "Left in peace, whoever still runs gets its assignment."
         self.disk_is_full = False
         for _ in range(90):
             self.now += 500
@@ -294,7 +294,7 @@ class GroupMachine(RuleBasedStateMachine):
         for _ in range(400):
             self.now += 1_000
             self.group.tick(self.now)
-        assert self.group.state == EMPTY and self.group.next_due is None and not self.group.promised
+        assert self.group.state == EMPTY and self.group.next_due is None and not self.group.pending_join_members
         assert all(waits.settled for waits, _ in self.gone)
 
 
@@ -304,9 +304,9 @@ TestGroupMachine.settings = settings(stateful_step_count=50, max_examples=150)
 
 # Does it notice anything? Mistakes that are easily made, one at a time.
 
-def forget_who_waits_for_a_share(group, shares, now, error=ErrorCode.NONE):
-    for member in group.members.values(): member.assignment = shares.get(member.member_id, b'')
-    if not error: Rounds.hand_out(group, shares, now)
+def forget_who_waits_for_an_assignment(group, assignments, now, error=ErrorCode.NONE):
+    for member in group.members.values(): member.assignment = assignments.get(member.member_id, b'')
+    if not error: GroupAnswers.propagate_assignment(group, assignments, now)
 
 def without_saving(method):
     def changed(group, *arguments):
@@ -316,11 +316,11 @@ def without_saving(method):
     return changed
 
 MISTAKES = {
-    'members that wait for a share are forgotten when a round begins': ('hand_out', lambda method: forget_who_waits_for_a_share),
-    'a member that waits for us is taken for dead': ('miss', lambda method: lambda group, member, now: (group.lose(member.member_id), group.changed(now))),
-    'a static member that is back is not written down': ('replace', without_saving),
+    'members that wait for an assignment are forgotten when a round begins': ('propagate_assignment', lambda method: forget_who_waits_for_an_assignment),
+    'a member that waits for us is taken for dead': ('expire_session', lambda method: lambda group, member, now: (group.lose(member.member_id), group.rebalance_or_complete_join(now))),
+    'a static member that is back is not written down': ('update_static_member', without_saving),
     'generations are not looked at': ('check_sync', lambda method: lambda group, request: group.check_member(request.member_id, request.group_instance_id)),
-    'who has waited for too long is not let go': ('end_syncing', lambda method: lambda group, now: setattr(group, 'sync_by', None)),
+    'who has waited for too long is not let go': ('expire_pending_sync', lambda method: lambda group, now: setattr(group, 'sync_by', None)),
     'nobody asks to be woken': ('tick', lambda method: lambda group, now: None),
     'clocks stand still after a restart': ('loaded', lambda method: lambda group, now: None),
 }

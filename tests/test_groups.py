@@ -5,30 +5,39 @@ import json
 import re
 import signal
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
+if __name__ == '__main__': sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 import pytest
 
 from broker_process import ROOT, BrokerProcess, Client, free_port, properties, wait_until
-from group_conversations import Conversation, Desk, scenarios
-from recording import answer_in, framed
+from group_conversations import Conversation, Desk, in_order, scenarios
+from recording import Recorder, answer_in, framed, recorded
+from small_node import SmallNode
 
 sys.path.insert(0, str(ROOT))
 from benchmarks.real_kafka import RealKafka, absent
+from kafka_scratch.consumer_group_heartbeat import (ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest, consumer_group_describe,
+                                                    consumer_group_heartbeat)
 from kafka_scratch.coordinators import FindCoordinatorRequest, Pending, find_coordinator, write_state
-from kafka_scratch.group_admin import DescribeGroupsRequest, describe_groups
-from kafka_scratch.frames import Caller, ErrorCode
+from kafka_scratch.frames import Caller, ErrorCode, Operation
+from kafka_scratch.group_admin import (DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest, delete_groups, describe_groups,
+                                       list_groups)
 from kafka_scratch.groups import *
 from kafka_scratch.image import Image, partition_made, topic_made
 from kafka_scratch.metadata_records import PartitionRecord, TopicRecord
 from kafka_scratch.node import APIS
-from kafka_scratch.records import read_batches, read_records
+from kafka_scratch.offsets import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
+from kafka_scratch.records import Record, read_batches, read_records, write_batch
+from kafka_scratch.topics import DeleteTopicsRequest, delete_topics
 
 FIXTURES = Path(__file__).parent/'fixtures'
-GROUP_APIS = {key: APIS[key] for key in (8, 11, 12, 13, 14, 15, 16, 42, 68) if key in APIS}
+GROUP_APIS = {key: APIS[key] for key in (8, 11, 12, 13, 14, 15, 16, 42, 68, 69)}
 
 
 def image_with(topic: str, partitions: int) -> Image:
@@ -156,10 +165,10 @@ class Table:
         "Joins twice, as a new member has to."
         return self.join(self.join(**how).member_id, **how)
 
-    def sync(self, member_id, shares=None, instance=None, generation=None):
-        given = [SyncGroupRequestAssignment(member_id=key, assignment=share) for key, share in (shares or {}).items()]
+    def sync(self, member_id, assignments=None, instance=None, generation=None):
+        given = [SyncGroupRequestAssignment(member_id=key, assignment=assignment) for key, assignment in (assignments or {}).items()]
         return self.here.answer(SyncGroupRequest(group_id=self.group_id, generation_id=self.group.generation if generation is None else generation, member_id=member_id,
-                                                 group_instance_id=instance, protocol_type=self.group.protocol_type, protocol_name=self.group.protocol or '', assignments=given))
+                                                 group_instance_id=instance, protocol_type=self.group.protocol_type, protocol_name=self.group.protocol_name or '', assignments=given))
 
     def beat(self, member_id, generation=None, instance=None) -> int:
         generation = self.group.generation if generation is None else generation
@@ -297,14 +306,14 @@ def test_a_sync_of_a_member_that_is_removed_is_answered(table):
     assert table.leave((follower, None)) == [0] and waits.result.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_who_is_promised_holds_up_a_round_only_so_long(table):
+def test_a_pending_member_holds_up_a_round_only_so_long(table):
     leader, follower = table.pair()
     table.join(session=8_000)   # and never comes back
     waits = table.join(leader)
     table.join(follower)
     assert not waits.settled
     table.pass_time(8_000)
-    assert waits.result.generation_id == 3 and not table.group.promised
+    assert waits.result.generation_id == 3 and not table.group.pending_join_members
 
 
 # When the disk refuses
@@ -314,7 +323,7 @@ def test_a_group_that_cant_be_written_isnt_created(table):
     assert table.join().error_code == ErrorCode.NOT_COORDINATOR and not table.here.coordinator.groups
 
 
-def test_shares_that_cant_be_written_are_not_given(table):
+def test_assignments_that_cant_be_written_are_not_given(table):
     leader, follower = table.pair()
     table.join(leader), table.join(follower)
     waits = table.sync(follower)
@@ -345,6 +354,165 @@ def test_an_empty_generation_that_cant_be_written_does_no_harm(table):
     assert again.coordinator.groups['g'].state == EMPTY and again.coordinator.groups['g'].generation == 2
 
 
+# When the group's partition of `__consumer_offsets` isn't here, or can't be read
+
+def join_request(group_id: str = 'g', member_id: str = '', session: int = 10_000, **more) -> JoinGroupRequest:
+    return JoinGroupRequest(group_id=group_id, session_timeout_ms=session, rebalance_timeout_ms=10_000, member_id=member_id, protocol_type='consumer',
+                            protocols=[JoinGroupRequestProtocol(name='range', metadata=b'')], **more)
+
+
+def questions():
+    "What a broker was asked that isn't the coordinator: a name, the API, its version, the request."
+    chosen = dict(protocol_type='consumer', protocol_name='range')
+    two = [MemberIdentity(member_id='m'), MemberIdentity(member_id='', group_instance_id='i')]
+    def sync(group_id='g', **more): return SyncGroupRequest(group_id=group_id, generation_id=1, member_id='m', **more)
+    def beat(group_id='g'): return HeartbeatRequest(group_id=group_id, generation_id=1, member_id='m')
+    for version in (0, 3, 5, 7, 9): yield 'somebody new joins', join_group, version, join_request()
+    yield 'a member joins', join_group, 9, join_request(member_id='m')
+    yield 'a static member joins', join_group, 9, join_request(group_instance_id='i')
+    yield 'joins a group without a name', join_group, 9, join_request('')
+    yield 'joins with too short a session', join_group, 9, join_request(session=1)
+    for version in (0, 5): yield 'a member syncs', sync_group, version, sync(**chosen if version == 5 else {})
+    yield 'syncs without a protocol', sync_group, 5, sync()
+    yield 'syncs in a group without a name', sync_group, 3, sync('')
+    for version in (0, 4): yield 'a heartbeat', heartbeat, version, beat()
+    yield 'a heartbeat without a group', heartbeat, 4, beat('')
+    for version in (0, 2): yield 'a member leaves', leave_group, version, LeaveGroupRequest(group_id='g', member_id='m')
+    for version in (3, 5): yield 'two members leave', leave_group, version, LeaveGroupRequest(group_id='g', members=two)
+    yield 'leaves a group without a name', leave_group, 5, LeaveGroupRequest(group_id='', members=two[:1])
+    yield 'groups are listed', list_groups, 5, ListGroupsRequest()
+    for version in (0, 5, 6): yield 'groups are described', describe_groups, version, DescribeGroupsRequest(groups=['g', ''], include_authorized_operations=version == 6)
+    for version in (0, 1):
+        yield 'a member of the other kind joins', consumer_group_heartbeat, version, ConsumerGroupHeartbeatRequest(
+            group_id='g', member_id='AAAAAAAAAAAAAAAAAAAAAA', rebalance_timeout_ms=1000, subscribed_topic_names=['t'], topic_partitions=[])
+        yield 'it leaves', consumer_group_heartbeat, version, ConsumerGroupHeartbeatRequest(group_id='g', member_id='m', member_epoch=-1)
+        yield 'it makes no sense', consumer_group_heartbeat, version, ConsumerGroupHeartbeatRequest(group_id='', member_id='m', member_epoch=1)
+        yield 'its group is described', consumer_group_describe, version, ConsumerGroupDescribeRequest(group_ids=['g', ''])
+    for version in (0, 2): yield 'groups are deleted', delete_groups, version, DeleteGroupsRequest(groups_names=['g', '', 'h'])
+
+
+NO_TOPIC, NOT_LOADED = 'no topic', "can't be loaded"   # why a real broker wasn't the coordinator
+
+def record(directory: Path):
+    "Asks a real broker before there is a `__consumer_offsets`, and again when there is a record in it that it can't read."
+    settings = {'offsets.topic.num.partitions': 1}
+    def ask_all(reason):
+        for name, api, version, request in questions(): recorder.ask(f'{reason}: {name}', api, version, request)
+
+    with RealKafka(directory, settings) as kafka:
+        recorder = Recorder(kafka.port)
+        ask_all(NO_TOPIC)
+        wait_until(lambda: ask(kafka.port, find_coordinator, FindCoordinatorRequest(coordinator_keys=['g'])).coordinators[0].error_code == 0, 'a coordinator', 30)
+        wait_until(lambda: ask(kafka.port, join_group, join_request(), 3).error_code == 0, 'a group', 30)
+    path = directory/'logs'/'__consumer_offsets-0'/f'{0:020}.log'
+    last = list(read_batches(path.read_bytes()))[-1]
+    spoilt = write_batch([Record(key=b'\0\2\0\1g', value=b'\0\3\0\x09consum')], base_timestamp=0, max_timestamp=0)   # it ends in the middle
+    epoch = last.header.partition_leader_epoch.to_bytes(4, 'big')
+    path.write_bytes(path.read_bytes() + (last.last_offset + 1).to_bytes(8, 'big') + spoilt[8:12] + epoch + spoilt[16:])
+    (directory/'logs'/'.kafka_cleanshutdown').unlink()
+    for snapshot in path.parent.glob('*.snapshot'): snapshot.unlink()
+    with RealKafka(directory, settings) as kafka:
+        recorder.port = kafka.port
+        wait_until(lambda: ask(kafka.port, heartbeat, HeartbeatRequest(group_id='g', generation_id=1, member_id='m')).error_code == ErrorCode.NOT_COORDINATOR, 'loading to fail', 30)
+        ask_all(NOT_LOADED)
+    recorder.save('not-coordinator.jsonl')
+
+
+def not_coordinator(reason: str) -> Table:
+    "A desk where a group is known, but the partition with its records is gone."
+    table = Table()
+    table.pair()
+    store = table.here.store
+    if reason == NO_TOPIC: store.known = None
+    else: store.hosted = lambda partition: SimpleNamespace(error=ErrorCode.KAFKA_STORAGE_ERROR)
+    return table
+
+
+@pytest.mark.parametrize('reason', [NO_TOPIC, NOT_LOADED])
+def test_who_isnt_the_coordinator_says_what_a_real_broker_says(reason):
+    cases = [case for case in recorded('not-coordinator.jsonl') if case['name'].startswith(reason)]
+    assert [case['name'].split(': ')[1] for case in cases] == [name for name, *_ in questions()]
+    for case in cases:
+        table, api, version = not_coordinator(reason), GROUP_APIS[case['api_key']], case['api_version']
+        before = len(table.here.store.pairs), table.group.state, list(table.group.members), table.group.next_due
+        ours = table.here.broker.answer(bytes.fromhex(case['request_hex'])[4:])
+        assert in_order(api, version, ours) == in_order(api, version, bytes.fromhex(case['response_hex'])), case['name']
+        assert before == (len(table.here.store.pairs), table.group.state, list(table.group.members), table.group.next_due)
+
+
+@pytest.mark.parametrize('reason', [NO_TOPIC, NOT_LOADED])
+def test_members_of_a_group_whose_partition_is_gone_are_not_served(reason):
+    table = not_coordinator(reason)
+    group = table.group
+    leader, follower = group.members
+    assert table.join(leader).error_code == table.sync(follower).error_code == table.beat(leader) == ErrorCode.NOT_COORDINATOR
+    left = table.here.answer(LeaveGroupRequest(group_id='g', members=[MemberIdentity(member_id=leader)]))
+    assert (left.error_code, left.members) == (ErrorCode.NOT_COORDINATOR, []) and list(group.members) == [leader, follower]
+    assert group.state == STABLE and table.here.answer(ListGroupsRequest()).groups == []
+
+def test_somebody_deletes_the_topic_with_all_groups(tmp_path):
+    "Then they are gone at once, not at the next start; who waits for an answer looks for a coordinator, and begins anew."
+    node = SmallNode(tmp_path)
+    node.create({'t': 1})
+    node.groups.store.ensure()
+    def join(): return join_group.answer(JoinGroupRequest(
+        group_id='g', session_timeout_ms=10_000, rebalance_timeout_ms=60_000, protocol_type='consumer', protocols=[JoinGroupRequestProtocol(name='range')]), 3, node)
+    first = join()
+    assert (first.error_code, first.leader) == (0, first.member_id)
+    second = join()
+    consumer_group_heartbeat.answer(ConsumerGroupHeartbeatRequest(
+        group_id='new', member_id='A' * 22, rebalance_timeout_ms=1000, subscribed_topic_names=['t'], topic_partitions=[]), 1, node)
+    node.groups.write('simple', [(OffsetCommitKey(group='simple', topic='t', partition=0), OffsetCommitValue(offset=5))])
+    assert isinstance(second, Pending) and not second.settled and {*node.groups.groups, *node.groups.offsets} == {'g', 'new', 'simple'}
+    delete = DeleteTopicsRequest(topic_names=['__consumer_offsets'], timeout_ms=1000)
+    assert delete_topics.answer(delete, 5, node).responses[0].error_code == 0
+    assert second.settled and second.result.error_code == ErrorCode.NOT_COORDINATOR
+    assert not node.groups.groups and not node.groups.offsets and join().error_code == ErrorCode.NOT_COORDINATOR
+    node.turn_clock(100_000)                        # what was wound up for them doesn't ring
+    assert node.groups.store.known is None and not node.notes
+    node.groups.store.ensure()                      # as FindCoordinator does
+    assert join().generation_id == 1 and [*node.groups.groups] == ['g']
+
+
+
+def test_nobody_joins_before_somebody_asked_for_the_coordinator(tmp_path):
+    node = SmallNode(tmp_path)
+    node.listener_name = 'PLAINTEXT'
+    ask_node = lambda api, request: api.answer(request, api.request.VERSIONS[-1], node)
+    assert ask_node(join_group, join_request()).error_code == ErrorCode.NOT_COORDINATOR and '__consumer_offsets' not in node.image.topics
+    ask_node(find_coordinator, FindCoordinatorRequest(coordinator_keys=['g']))
+    assert '__consumer_offsets' in node.image.topics and ask_node(join_group, join_request()).error_code == ErrorCode.MEMBER_ID_REQUIRED
+
+
+def test_share_groups_are_for_brokers_to_ask_about(tmp_path):
+    "As a real broker says to a client without that right, and to one who has it where there are no share groups."
+    node = SmallNode(tmp_path)
+    def ask(): return find_coordinator.answer(FindCoordinatorRequest(key_type=2, coordinator_keys=['g:AAAAAAAAAAAAAAAAAAAAAA:0']), 6, node).coordinators[0].error_code
+    assert ask() == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    node.authorizer = lambda caller, operation, *_: operation != Operation.CLUSTER_ACTION
+    assert ask() == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+
+
+def test_groups_of_a_damaged_partition_are_not_served(tmp_path):
+    node = SmallNode(tmp_path)
+    node.groups.store.ensure()
+    ask_node = lambda api, request: api.answer(request, api.request.VERSIONS[-1], node)
+    member = ask_node(join_group, join_request(group_instance_id='i')).member_id
+    beat = HeartbeatRequest(group_id='g', generation_id=1, member_id=member, group_instance_id='i')
+    assert ask_node(heartbeat, beat).error_code == 0
+    node.crash()
+    path = tmp_path/'__consumer_offsets-0'/f'{0:020}.log'
+    node = SmallNode(tmp_path)
+    raw = bytearray(path.read_bytes())
+    raw[70] ^= 1   # after recovery, so that the batch isn't cut off
+    path.write_bytes(raw)
+    node.groups.load()
+    assert node.groups.store.unread == {0}
+    for request, api in ((beat, heartbeat), (join_request(), join_group), (join_request(member_id=member), join_group)):
+        assert ask_node(api, request).error_code == ErrorCode.NOT_COORDINATOR
+    assert ask_node(list_groups, ListGroupsRequest()).groups == []
+
+
 # Neighbours
 
 class Other:
@@ -352,6 +520,7 @@ class Other:
     kind, protocol_type, group_id, members = 'consumer', 'consumer', 'other', {}
     def __init__(self, is_empty): self.is_empty, self.state = is_empty, 'Empty' if is_empty else 'Stable'
     def tombstones(self): return [(GroupMetadataKey(group='other'), None)]
+    def leave(self, members, now): return [MemberResponse(member_id=each.member_id, error_code=ErrorCode.UNKNOWN_MEMBER_ID) for each in members]
 
 
 def test_a_group_of_another_kind_speaks_another_language():
@@ -374,7 +543,8 @@ def test_an_empty_group_of_another_kind_gives_way():
 def test_a_name_with_offsets_is_a_group():
     table = Table('simple')
     table.here.coordinator.offsets['simple'] = {('t', 0): None}
-    assert table.beat('m', generation=0) == ErrorCode.UNKNOWN_MEMBER_ID and table.group.state == EMPTY
+    assert table.beat('m', generation=0) == ErrorCode.UNKNOWN_MEMBER_ID and table.leave(('m', None)) == [ErrorCode.UNKNOWN_MEMBER_ID]
+    assert not table.here.coordinator.groups   # nobody has joined it
     assert table.come().generation_id == 1 and table.here.records('simple') == []   # nothing to write before it is stable
 
 
@@ -387,7 +557,7 @@ def test_any_type_of_protocol_will_do():
 
 def test_who_reads_what():
     table = Table()
-    wants = wrap(1, ConsumerProtocolSubscription(topics=['a', 'b']))
+    wants = write_state(ConsumerProtocolSubscription(topics=['a', 'b']), 1)
     table.come(protocols=(('range', wants),))
     assert table.group.subscribed('a') and not table.group.subscribed('c')
     strange = Table('strange')
@@ -439,6 +609,7 @@ def test_an_answer_that_waits_comes_when_the_others_are_there_and_a_broken_conne
     port = free_port()
     file = properties(tmp_path/'server.properties', **settings_for(port, tmp_path/'logs'))
     broker = BrokerProcess(tmp_path, file, port=port).wait_ready()
+    assert ask(port, find_coordinator, FindCoordinatorRequest(coordinator_keys=['g'])).coordinators[0].error_code == 0
     join = lambda member_id='': JoinGroupRequest(group_id='g', session_timeout_ms=6_000, rebalance_timeout_ms=6_000, member_id=member_id, protocol_type='consumer',
                                                  protocols=[JoinGroupRequestProtocol(name='range', metadata=b'')])
     ann = ask(port, join_group, join(), 3).member_id
@@ -461,19 +632,19 @@ needs_kafka = pytest.mark.skipif(absent() is not None, reason=str(absent()))
 def test_a_real_kafka_goes_on_where_we_stopped_and_we_where_it_stopped(tmp_path):
     port = free_port()
     file = properties(tmp_path/'ours.properties', **settings_for(port, tmp_path/'logs'))
-    wants = wrap(3, ConsumerProtocolSubscription(topics=['t']))
-    share = wrap(3, ConsumerProtocolAssignment(assigned_partitions=[ConsumerPartitions(topic='t', partitions=[0, 1])]))
+    wants = write_state(ConsumerProtocolSubscription(topics=['t']), 3)
+    assignment = write_state(ConsumerProtocolAssignment(assigned_partitions=[ConsumerPartitions(topic='t', partitions=[0, 1])]), 3)
     join = JoinGroupRequest(group_id='g', session_timeout_ms=120_000, rebalance_timeout_ms=120_000, group_instance_id='north', protocol_type='consumer',
                             protocols=[JoinGroupRequestProtocol(name='range', metadata=wants)])
-    def sync(member_id, shares=()):
+    def sync(member_id, assignments=()):
         return SyncGroupRequest(group_id='g', generation_id=1, member_id=member_id, group_instance_id='north', protocol_type='consumer', protocol_name='range',
-                                assignments=[SyncGroupRequestAssignment(member_id=member_id, assignment=each) for each in shares])
+                                assignments=[SyncGroupRequestAssignment(member_id=member_id, assignment=each) for each in assignments])
     def described(port): return ask(port, describe_groups, DescribeGroupsRequest(groups=['g']))
 
     broker = BrokerProcess(tmp_path, file, port=port).wait_ready()
     assert ask(port, find_coordinator, FindCoordinatorRequest(coordinator_keys=['g']), 4).coordinators[0].error_code == 0
     member = ask(port, join_group, join).member_id
-    assert ask(port, sync_group, sync(member, [share])).assignment == share
+    assert ask(port, sync_group, sync(member, [assignment])).assignment == assignment
     before = described(port)
     broker.check_end()
 
@@ -487,7 +658,7 @@ def test_a_real_kafka_goes_on_where_we_stopped_and_we_where_it_stopped(tmp_path)
 
     broker = BrokerProcess(tmp_path, file, port=port).wait_ready()
     assert described(port) == after != before
-    assert ask(port, sync_group, sync(back.member_id)).assignment == share
+    assert ask(port, sync_group, sync(back.member_id)).assignment == assignment
     broker.check_end()
 
 
@@ -564,3 +735,7 @@ def test_consumers_of_three_kinds_share_a_topic_and_dont_notice_that_the_broker_
         for thread in threads: thread.join(20)
     wait_until(lambda: ask(port, describe_groups, DescribeGroupsRequest(groups=['g'])).groups[0].group_state == EMPTY, 'everybody to leave', 20)
     broker.check_end()
+
+
+if __name__ == '__main__':
+    with tempfile.TemporaryDirectory() as scratch: record(Path(scratch))

@@ -488,7 +488,7 @@ def test_a_real_kafka_takes_over_our_offsets_and_we_take_over_its(tmp_path):
 class Guarded:
     "A broker of cardboard that allows what it was told to."
     def __init__(self, *allowed):
-        store = SimpleNamespace(known=True, partition_for=lambda name: 0, hosted=lambda partition: SimpleNamespace(error=0), write=self.write,
+        store = SimpleNamespace(topic='__consumer_offsets', known=True, partition_for=lambda name: 0, hosted=lambda partition: SimpleNamespace(error=0), write=self.write,
                                 broker=SimpleNamespace(now=lambda: 1000, controller=None))
         self.allowed, self.groups, self.batches = set(allowed), GroupCoordinator(store, Timers(), lambda: 1000), []
         self.image = SimpleNamespace(topics={name: SimpleNamespace(states=range(count)) for name, count in TOPICS.items()})
@@ -572,10 +572,10 @@ def test_settings_are_checked():
 
 # --- The map is what the log adds up to -------------------------------------------------------------------------------
 
-GROUPS, PLACES = ('g', 'h'), ((A, 0), (A, 1), (B, 0))
+GROUPS, TOPIC_PARTITIONS = ('g', 'h'), ((A, 0), (A, 1), (B, 0))
 steps = st.one_of(
-    st.tuples(st.just('commit'), st.sampled_from(GROUPS), st.sampled_from(PLACES), st.integers(0, 99), st.sampled_from([-1, 7, 8])),
-    st.tuples(st.just('forget'), st.sampled_from(GROUPS), st.sampled_from(PLACES)),
+    st.tuples(st.just('commit'), st.sampled_from(GROUPS), st.sampled_from(TOPIC_PARTITIONS), st.integers(0, 99), st.sampled_from([-1, 7, 8])),
+    st.tuples(st.just('forget'), st.sampled_from(GROUPS), st.sampled_from(TOPIC_PARTITIONS)),
     st.tuples(st.just('decide'), st.sampled_from([7, 8]), st.booleans()))
 
 
@@ -594,7 +594,7 @@ def test_what_counts_is_the_last_record_whose_transaction_was_committed(taken):
     for offset, step in enumerate(taken): take_step(coordinator, offset, step)
     expected, waiting = {}, {}
     for group in GROUPS:
-        for place in PLACES:
+        for place in TOPIC_PARTITIONS:
             since = max((i for i, step in enumerate(taken) if step[0] == 'forget' and step[1:] == (group, place)), default=-1)
             for i, step in enumerate(taken):
                 if step[0] != 'commit' or step[1:3] != (group, place) or i < since: continue
@@ -602,7 +602,7 @@ def test_what_counts_is_the_last_record_whose_transaction_was_committed(taken):
                 if decision: expected[group, place] = step[3]
                 if decision is None: waiting[group, place] = True
     assert {(g, p): c.offset for g, found in coordinator.offsets.items() for p, c in found.items()} == expected
-    assert {(g, p) for g in GROUPS for p in PLACES if is_pending(coordinator, g, *p)} == set(waiting)
+    assert {(g, p) for g in GROUPS for p in TOPIC_PARTITIONS if is_pending(coordinator, g, *p)} == set(waiting)
 
 
 def test_a_marker_decides_about_its_own_partition_only():
@@ -673,6 +673,21 @@ def test_offsets_expire_as_kafka_lets_them():
     complete(groups, 0, 7, False)
     assert at(20 * day) == {'reading', 'rebalancing', 'connect'} and 'waits' not in groups.offsets
     assert all(value is None for pairs in broker.batches for key, value in pairs)   # to forget is to write
+
+
+def test_a_group_goes_together_with_its_last_offset_and_does_not_come_back():
+    "A real Kafka writes the same: tombstones for the offsets and one for the group in a batch, also for a group that nobody ever joined."
+    broker = Guarded()
+    groups, value = broker.groups, OffsetCommitValue(offset=5, commit_timestamp=0)
+    groups.settings, groups.now = lambda read: OffsetsConfig(retention_ms=1000), lambda: 1000
+    for group_id in ('simple', 'waits'): groups.write(group_id, [(OffsetCommitKey(group=group_id, topic=A, partition=number), value) for number in (0, 1)])
+    add_pending(groups, 0, 7, OffsetCommitKey(group='waits', topic=A, partition=1), Committed(6))
+    assert expire_offsets(groups) == 3 and {group_id: list(found) for group_id, found in groups.offsets.items()} == {'waits': [(A, 1)]}
+    assert [[(key[:2], value) for key, value in pairs] for pairs in broker.batches[2:]] == [[(b'\0\1', None), (b'\0\1', None), (b'\0\2', None)], [(b'\0\1', None)]]
+    again = Guarded().groups
+    for offset, (key, value) in enumerate(pair for pairs in broker.batches for pair in pairs):
+        again.take(SimpleNamespace(producer_id=-1, partition=0, timestamp=0), key, value, offset)
+    assert list(again.offsets) == ['waits'] and not again.groups
 
 
 def test_rounds_go_on_also_after_one_that_failed():
