@@ -9,9 +9,9 @@ __all__ = ['SMALLEST', 'ZSTD', 'FIRST_WITH_ZSTD', 'NULL', 'Seen', 'Walked', 'WRO
            'TopicProduceResponse', 'ProduceResponse', 'Rejected', 'batch_size', 'count_batches', 'check_form',
            'check_header', 'read_varint', 'walk_record', 'counting', 'fixed_columns', 'are_like', 'times_between',
            'count_like', 'walk_records', 'skip_headers', 'check_keys', 'wrapped', 'check_times', 'times_of',
-           'check_stamp', 'unpacked', 'repacked', 'prepare', 'store', 'stored', 'check_place', 'allowed',
+           'check_stamp', 'leans', 'unpacked', 'repacked', 'prepare', 'store', 'stored', 'check_partition', 'allowed',
            'check_request', 'check_replica', 'check_batches', 'is_transactional', 'is_open', 'is_under_way',
-           'is_replaced', 'check_transaction', 'refuse_all', 'unverified', 'Producing', 'rejection', 'respond',
+           'is_replaced', 'check_transaction', 'unverified', 'verify', 'rejection', 'respond', 'Storing', 'Producing',
            'check_name', 'answer_produce', 'repeat_produce', 'may_go_on']
 
 # %% ../nbs/25_produce.ipynb #e0f2514d
@@ -137,8 +137,9 @@ def check_header(header: BatchHeader, records: bytes, config):
 
 # %% ../nbs/25_produce.ipynb #d8d13c3a
 NULL = 1   # a length of -1, in zigzag
+# a record, and where its fields are
 Seen = namedtuple('Seen', '''start end timestamp_delta has_key has_headers
-                             time_at after_time key_at key_ends value_at value_starts''')   # a record, and where its fields are
+                             time_at after_time key_at key_ends value_at value_starts''')
 
 def read_varint(payload, pos: int) -> tuple[int, int]:
     "A number before zigzag: nearly always a single byte, so that is looked at first."
@@ -168,14 +169,15 @@ def walk_record(payload: bytes, start: int, number: int) -> Seen:
 # %% ../nbs/25_produce.ipynb #00c658bc
 @cache
 def counting(k: int) -> bytes:
-    "Byte k of the numbers 0, 1, 2, …, as varints. Made when the first table is looked at: a start shouldn't wait for it."
+    "Byte k of the numbers 0, 1, 2, …, as varints. Made when it is first looked at: a start shouldn't wait for it."
     return bytes(Varint.write(n)[k] if n >= 64 * k else 0 for n in range(8192))
 
 def fixed_columns(payload: bytes, like: Seen) -> list[tuple[int, bytes]]:
     "The columns, counted from the start of a record, in which those that are like it have the same byte."
     lengths = (like.start, like.time_at - 1), (like.key_at, like.key_ends), (like.value_at, like.value_starts)
     same = [at for start, end in lengths for at in range(start, end)]
-    if like.after_time - like.time_at > 1: same += range(like.time_at, like.after_time)   # a long time must be the same
+    if like.after_time - like.time_at > 1:   # a long time must be the same
+        same += range(like.time_at, like.after_time)
     return [(at - like.start, payload[at:at + 1]) for at in (*same, like.end - 1)]   # the last one: no headers
 
 # %% ../nbs/25_produce.ipynb #01e3af2b
@@ -199,7 +201,8 @@ def count_like(payload: bytes, like: Seen, number: int, stop: int) -> tuple[int,
     "How many records after the one seen are like it, at most up to number `stop`; and their times."
     size, pos, found, step, times = like.end - like.start, like.end, 0, 16, set()
     most = min(stop - number, (len(payload) - pos) // size)
-    if most <= 0 or not payload.startswith(payload[like.start:like.time_at - 1], pos): return 0, times   # another size
+    if most <= 0 or not payload.startswith(payload[like.start:like.time_at - 1], pos):
+        return 0, times   # another size
     fixed = fixed_columns(payload, like)
     while most > found and step:
         step = min(step, most - found)
@@ -297,11 +300,18 @@ def check_stamp(header: BatchHeader, payload: bytes | None):
     raise Rejected(ErrorCode.INVALID_TIMESTAMP, WRONG_TIMES, errors)
 
 # %% ../nbs/25_produce.ipynb #8f486ca2
+STORED_AS = {'uncompressed': 0, 'gzip': 1, 'snappy': 2, 'lz4': 3, 'zstd': 4}   # 'producer': as it came
+
+def leans(frame: bytes) -> bool:
+    "May the blocks of this LZ4 frame refer to earlier ones?"
+    return len(frame) > 4 and not frame[4] & 0b10_0000
+
 def unpacked(header: BatchHeader, records: bytes) -> bytes | None:
     "The bytes of the records; None if there is nobody here who could unpack them. Then the batch passes as it is."
     codec = header.attributes & CODEC_BITS
     if not codec: return records[HEADER_SIZE:]
     from kafka_scratch.compression import MissingCodec, decompress
+    if codec == STORED_AS['lz4'] and leans(records[HEADER_SIZE:]): raise Rejected(ErrorCode.UNKNOWN_SERVER_ERROR)
     try: return bytes(decompress(codec, records[HEADER_SIZE:]))
     except MissingCodec: return None
     except DecodeError: raise Rejected(ErrorCode.UNKNOWN_SERVER_ERROR) from None   # which is what a real broker says
@@ -318,8 +328,6 @@ def repacked(batch: bytes, payload: bytes | None, codec: int) -> bytearray:
     return packed
 
 # %% ../nbs/25_produce.ipynb #46b1dba1
-STORED_AS = {'uncompressed': 0, 'gzip': 1, 'snappy': 2, 'lz4': 3, 'zstd': 4}   # 'producer': as it came
-
 def prepare(log, records: bytes, header: BatchHeader, now: int) -> tuple[bytearray, BatchHeader]:
     "A batch as it will be stored, if there is nothing to be said against it."
     config = log.config
@@ -371,10 +379,11 @@ def stored(log, base_offset: int, append_time: int) -> PartitionProduceResponse:
 # %% ../nbs/25_produce.ipynb #54338a6d
 ACKS = -1, 0, 1
 
-def check_place(topic, error: int, data: PartitionProduceData, version: int, broker):
+def check_partition(topic, error: int, data: PartitionProduceData, version: int, broker):
     "Is there such a partition, may the caller write to it, and is it a batch at all?"
     if topic is None: raise Rejected(error, log_known=False)
-    if not allowed(broker, Resource.TOPIC, topic.name): raise Rejected(ErrorCode.TOPIC_AUTHORIZATION_FAILED, log_known=False)
+    if not allowed(broker, Resource.TOPIC, topic.name):
+        raise Rejected(ErrorCode.TOPIC_AUTHORIZATION_FAILED, log_known=False)
     if data.index not in topic.states: raise Rejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, log_known=False)
     check_form(data.records, version)
 
@@ -423,61 +432,90 @@ def is_replaced(log, producer_id: int, producer_epoch: int) -> bool:
 
 # %% ../nbs/25_produce.ipynb #92f7a598
 def check_transaction(request: ProduceRequest, version: int,
-                      places: list[tuple],    # (topic, data) of batches that are part of a transaction
+                      batches: list[tuple],    # (topic, data) of batches that are part of a transaction
                       broker) -> dict:
     "What its coordinator has to say against batches of a transaction: (topic, partition) → Rejected."
-    transactions, producers = getattr(broker, 'transactions', None), {WHO.unpack_from(data.records, WHO_STARTS) for _, data in places}
-    if len(producers) > 1:
-        return refuse_all(places, Rejected(ErrorCode.INVALID_PRODUCER_ID_MAPPING, TWO_PRODUCERS, log_known=False))
-    if transactions is None: return refuse_all(places, Rejected(ErrorCode.INVALID_PRODUCER_ID_MAPPING, log_known=False))
+    transactions = getattr(broker, 'transactions', None)
+    producers = {WHO.unpack_from(data.records, WHO_STARTS) for _, data in batches}
+    if len(producers) > 1: raise Rejected(ErrorCode.INVALID_PRODUCER_ID_MAPPING, TWO_PRODUCERS, log_known=False)
+    if transactions is None:
+        nobody = Rejected(ErrorCode.INVALID_PRODUCER_ID_MAPPING, log_known=False)
+        return {(topic.name, data.index): nobody for topic, data in batches}
     who, asked, errors = next(iter(producers), None), [], {}
-    for topic, data in places:
-        place, log = (topic.name, data.index), broker.logs.find(topic, data.index).log
-        if log and is_replaced(log, *who): errors[place] = ErrorCode.INVALID_PRODUCER_EPOCH
-        elif not (log and is_under_way(log, *who, transactions)): asked.append(place)
+    for topic, data in batches:
+        partition, log = (topic.name, data.index), broker.logs.find(topic, data.index).log
+        if log and is_replaced(log, *who): errors[partition] = ErrorCode.INVALID_PRODUCER_EPOCH
+        elif not (log and is_under_way(log, *who, transactions)): asked.append(partition)
     how = dict(adds=version >= ADDS, abortable=version >= ABORTABLE)
     if asked: errors |= transactions.admit(request.transactional_id, *who, asked, **how)
-    return {place: unverified(error, version) for place, error in errors.items() if error}
+    return {partition: unverified(error, version) for partition, error in errors.items() if error}
 
 # %% ../nbs/25_produce.ipynb #4c1e2976
 TWO_PRODUCERS = 'Transactional records contained more than one producer ID'
 
-def refuse_all(places: list[tuple], rejected: Rejected) -> dict:
-    return {(topic.name, data.index): rejected for topic, data in places}
-
 def unverified(error: int, version: int) -> Rejected:
     "The coordinator's error, as producers of this version understand it: older ones must not give up, but try again."
-    busy = error in (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    busy = error in (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_NOT_AVAILABLE,
+                     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     text = 'Partition was not added to the transaction' if error == ErrorCode.INVALID_TXN_STATE else None
     if busy and version < ADDS:
-        text = f'Unable to verify the partition has been added to the transaction. Underlying error: {error_name(error)}'
+        text = ('Unable to verify the partition has been added to the transaction. '
+                f'Underlying error: {error_name(error)}')
         error = ErrorCode.NOT_ENOUGH_REPLICAS
     return Rejected(error, text, log_known=False)
 
-# %% ../nbs/25_produce.ipynb #1169c990
-class Producing(Later):
-    "What became of the batches of a request. Some may have to wait until they are on the disk."
+# %% ../nbs/25_produce.ipynb #f60da280
+def verify(request: ProduceRequest, version: int,
+           found: list[tuple],   # (topic, data) of all partitions in the request; a topic is None if it isn't there
+           broker) -> dict:
+    "Asks the coordinator about the batches that are part of a transaction: (topic, partition) → Rejected."
+    batches = []
+    for topic, data in found:
+        try: check_partition(topic, 0, data, version, broker)
+        except Rejected: continue
+        if is_transactional(data) and WHO.unpack_from(data.records, WHO_STARTS)[0] >= 0: batches.append((topic, data))
+    return check_transaction(request, version, batches, broker)
+
+# %% ../nbs/25_produce.ipynb #5ed93107
+def rejection(index: int, rejected: Rejected, log=None) -> PartitionProduceResponse:
+    "The answer for a batch that wasn't stored."
+    start = log.start_offset if log and rejected.log_known else -1
+    return PartitionProduceResponse(index=index, error_code=rejected.code, base_offset=-1, log_start_offset=start,
+                                    record_errors=rejected.record_errors, error_message=rejected.message)
+
+def respond(version: int, results: dict) -> ProduceResponse:
+    "The partitions, put together again by topic."
+    topics = {}
+    for (key, _), partition in results.items():
+        named = dict(topic_id=key) if version >= 13 else dict(name=key)
+        topics.setdefault(key, TopicProduceResponse(**named)).partition_responses.append(partition)
+    return ProduceResponse(responses=list(topics.values()))
+
+# %% ../nbs/25_produce.ipynb #6471ab7e
+class Storing:
+    "What became of the batches of a request."
     def __init__(self, request: ProduceRequest, version: int, broker):
         self.request, self.version, self.broker = request, version, broker
         self.done, self.refused = {}, {}   # (topic, partition) → PartitionProduceResponse
-        self.doubts = {}                   # (topic's name, partition) → what the coordinator of the transaction has against it
+        self.doubts = {}                   # (topic's name, partition) → what the coordinator has against it
         self.to_flush = {}                 # log → the response that waits for it
 
     def produce(self, key, topic, error: int, data: PartitionProduceData):
         "One partition."
         try:
-            check_place(topic, error, data, self.version, self.broker)
+            check_partition(topic, error, data, self.version, self.broker)
             if (topic.name, data.index) in self.doubts: raise self.doubts[topic.name, data.index]
             check_request(self.request, topic)
-            self.done[key, data.index] = self.broker_says(topic, data)
+            self.done[key, data.index] = self.append(topic, data)
         except Rejected as rejected: self.refused[key, data.index] = rejection(data.index, rejected)
 
-    def broker_says(self, topic, data: PartitionProduceData) -> PartitionProduceResponse:
+    def append(self, topic, data: PartitionProduceData) -> PartitionProduceResponse:
         "The same, once it is clear that the partition exists."
         hosted = self.broker.logs.find(topic, data.index)
         try:
             check_replica(self.request, hosted)
-            response = store(hosted, data.records, self.broker.now(), from_zero=self.version >= ADDS and is_transactional(data))
+            from_zero = self.version >= ADDS and is_transactional(data)
+            response = store(hosted, data.records, self.broker.now(), from_zero=from_zero)
             if hosted.log.unflushed >= hosted.log.config.flush_messages: self.to_flush[hosted.log] = response
         except Rejected as rejected:
             response = rejection(data.index, rejected, hosted.log)
@@ -486,15 +524,9 @@ class Producing(Later):
         response.index = data.index
         return response
 
-    def verify(self, found: list[tuple]):
-        "Asks the coordinator about the batches that are part of a transaction, all at once; (topic, data) of all that are there."
-        places = []
-        for topic, data in found:
-            try: check_place(topic, 0, data, self.version, self.broker)
-            except Rejected: continue   # which is told in its turn
-            if is_transactional(data): places.append((topic, data))
-        self.doubts = check_transaction(self.request, self.version, places, self.broker)
-
+# %% ../nbs/25_produce.ipynb #1169c990
+class Producing(Storing, Later):
+    "What became of the batches of a request. Some may have to wait until they are on the disk."
     def begin(self, wake):
         waiting = len(self.to_flush)
         def flushed(log, error):
@@ -518,24 +550,9 @@ class Producing(Later):
             response.node_endpoints = leader_endpoints(self.broker.image, self.broker.listener_name, leaders)
         return response
 
-# %% ../nbs/25_produce.ipynb #5ed93107
-def rejection(index: int, rejected: Rejected, log=None) -> PartitionProduceResponse:
-    "The answer for a batch that wasn't stored."
-    start = log.start_offset if log and rejected.log_known else -1
-    return PartitionProduceResponse(index=index, error_code=rejected.code, base_offset=-1, log_start_offset=start,
-                                    record_errors=rejected.record_errors, error_message=rejected.message)
-
-def respond(version: int, results: dict) -> ProduceResponse:
-    "The partitions, put together again by topic."
-    topics = {}
-    for (key, _), partition in results.items():
-        named = dict(topic_id=key) if version >= 13 else dict(name=key)
-        topics.setdefault(key, TopicProduceResponse(**named)).partition_responses.append(partition)
-    return ProduceResponse(responses=list(topics.values()))
-
 # %% ../nbs/25_produce.ipynb #bbe8dcd8
 def check_name(request: ProduceRequest, broker):
-    "Records of a transaction need the name of one that is the caller's. Without it, nothing in the request is stored."
+    "Records of a transaction need the name of one that is the caller's. Without it, nothing is stored."
     name = request.transactional_id
     if name is None or not allowed(broker, Resource.TRANSACTIONAL_ID, name):
         raise Rejected(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, log_known=False)
@@ -555,9 +572,11 @@ def answer_produce(request: ProduceRequest, version: int, broker) -> ProduceResp
         check_batches(wanted.values())
         if any(is_transactional(data) for data in wanted.values()):
             check_name(request, broker)
-            producing.verify([(topics.get(key), data) for (key, _), data in wanted.items()])
+            found = [(topics.get(key), data) for (key, _), data in wanted.items()]
+            producing.doubts = verify(request, version, found, broker)
         for (key, _), data in wanted.items(): producing.produce(key, topics.get(key), missing(key), data)
-    except Rejected as rejected: producing.refused = {place: rejection(place[1], rejected) for place in wanted}
+    except Rejected as rejected:
+        producing.refused = {(key, index): rejection(index, rejected) for key, index in wanted}
     return producing if producing.to_flush else producing.answer()
 
 # %% ../nbs/25_produce.ipynb #b28feab1
@@ -587,7 +606,8 @@ def repeat_produce(asked: Asked, request: ProduceRequest, broker):
             records = frame[start:start + max(length, 0)]
             if frame[start + length:] != rest: return None
             check_form(records, version)
-            if records[CRC_ENDS + 1] & TRANSACTIONAL and not (named and may_go_on(hosted.log, records, broker)): return None
+            transactional = records[CRC_ENDS + 1] & TRANSACTIONAL
+            if transactional and not (named and may_go_on(hosted.log, records, broker)): return None
             stored = store(hosted, records, broker.now())
         except (Rejected, DecodeError, IndexError): return None   # nothing was stored: the long way knows what to say
         result = RESULT.pack(stored.base_offset, stored.log_append_time_ms, stored.log_start_offset)

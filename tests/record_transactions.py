@@ -1,8 +1,9 @@
 """Records `fixtures/wire/recorded/transactions-tv*`: a long conversation about transactions with Apache Kafka 4.1.1, and what it wrote.
 
-    python tests/record_transactions.py 0 1 2
+    python tests/record_transactions.py 0 1 2 odd
 
-The numbers are levels of `transaction.version`. Needs Java and Kafka's jars; `test_transactions.py` holds the same conversations with us.
+The numbers are levels of `transaction.version`; `odd` is another conversation, about what no client asks. Needs Java and Kafka's jars;
+`test_transactions.py` holds the same conversations with us.
 """
 import json
 import shutil
@@ -25,7 +26,8 @@ from kafka_scratch.offsets import OffsetFetchRequest, OffsetFetchRequestGroup, O
 from kafka_scratch.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafka_scratch.producers import InitProducerIdRequest
 from kafka_scratch.records import TRANSACTIONAL, Record, read_batches, read_records, write_batch
-from kafka_scratch.transactions import *
+from kafka_scratch.topics import DeleteTopicsRequest
+from kafka_scratch.transaction_apis import *
 from recording import RECORDED, answer_in, framed
 
 SETTINGS = {'transaction.state.log.num.partitions': 1, 'offsets.topic.num.partitions': 1, 'log.retention.ms': -1, 'log.roll.ms': 10**15,
@@ -71,16 +73,30 @@ class Talk:
         return answer_in(APIS[key], version, said)
 
 
+def talk_to(kafka: Leveled, topics: dict[str, int]) -> Talk:
+    "A conversation with a Kafka that has these topics, and is ready for transactions."
+    kafka.create_topics(topics)
+    talk = Talk(kafka.port)
+    for kind in (1, 0):
+        while talk.ask(FindCoordinatorRequest(key_type=kind, coordinator_keys=['x']), 4).coordinators[0].error_code: time.sleep(0.1)
+    time.sleep(1)
+    return talk
+
+
+def record_odd():
+    "What no client asks."
+    with tempfile.TemporaryDirectory() as place, Leveled(Path(place), 2) as kafka:
+        talk = talk_to(kafka, {'tx.a': 3, 'tx.b': 1, 'tx.gone': 1})
+        odd(talk)
+    (RECORDED/'transactions-odd.jsonl').write_text(''.join(json.dumps(step) + '\n' for step in talk.steps))
+
+
 def record(level: int):
     "One conversation, and the logs that it left."
     name = f'transactions-tv{level}'
     with tempfile.TemporaryDirectory() as place:
         with Leveled(Path(place), level) as kafka:
-            kafka.create_topics({'tx.a': 3, 'tx.b': 1})
-            talk = Talk(kafka.port)
-            for kind in (1, 0):
-                while talk.ask(FindCoordinatorRequest(key_type=kind, coordinator_keys=['x']), 4).coordinators[0].error_code: time.sleep(0.1)
-            time.sleep(1)
+            talk = talk_to(kafka, {'tx.a': 3, 'tx.b': 1})
             conversation(talk, level)
             talk.settle()
         (RECORDED/f'{name}.jsonl').write_text(''.join(json.dumps(step) + '\n' for step in talk.steps))
@@ -158,14 +174,19 @@ def marker(pid, epoch, commit, coordinator_epoch, **places):
 
 # --- The conversation ---------------------------------------------------------------------------------------------------
 
+def first_id(t: Talk):
+    "The first block of ids takes Kafka a moment."
+    while True:
+        t('init-first', 5, init(None))
+        if t.steps[-1]['response_hex'][26:30] == '0000': break
+        t.steps.pop()
+        time.sleep(0.2)
+
+
 def conversation(t: Talk, level: int):
     "All of it, in order: each answer depends on what was asked before."
     # names for nobody
-    while True:
-        t('init-first', 5, init(None))
-        if t.steps[-1]['response_hex'][26:30] == '0000': break   # the first block of ids takes Kafka a moment
-        t.steps.pop()
-        time.sleep(0.2)
+    first_id(t)
     for v in range(6): t(f'init-null-v{v}', v, init(None))
     t('init-empty-name', 5, init(''))
     t('init-timeout-0', 5, init('a', timeout=0))
@@ -424,5 +445,97 @@ def far(t: Talk, name: str, pid: int, start: int, stop: int):
     assert answer_in(APIS[22], 5, last).producer_epoch == stop
 
 
+def odd(t: Talk):
+    "Sequences around the wrap, numbers that can't be, batches that are nobody's, both ways in turn, and a topic that goes away."
+    first_id(t)
+    def plain(pid, epoch, seq, *values): return batch(pid, epoch, seq, *values, attributes=0)
+    def put(name, *data, v=11, who=None): return t(name, v, send(who, *data))
+    # around the wrap, and more than five batches ago
+    last = 2**31 - 1
+    sent = [(last - 1, 4), (2, 1), (last - 1, 4), (last, 1), (3, 1), (4, 1), (5, 1), (6, 1), (2, 1), (last - 1, 4), (7, 2), (7, 1), (7, 2), (8, 1)]
+    for n, (seq, count) in enumerate(sent):
+        put(f'wrap-{n}', ('tx.a', 0, plain(5000, 0, seq, *[b'v'] * count)))
+    # numbers that can't be
+    for name, pid, epoch, seq in [('epoch-too-low', 5001, -5, 0), ('no-epoch', 5002, -1, 3), ('no-epoch-anywhere', 5002, -1, 9), ('no-epoch-again', 5002, -1, 3),
+                                  ('an-epoch-now', 5002, 0, 7), ('no-epoch-after', 5002, -1, 7), ('id-too-low', -5, 0, 0), ('epoch-without-id', -1, 3, 4),
+                                  ('no-sequence', 5003, 0, -1), ('sequence-too-low', 5003, 0, -2), ('largest-epoch', 5004, 32767, 0), ('largest-epoch-2', 5004, 32767, 1)]:
+        put(name, ('tx.a', 1, plain(pid, epoch, seq)))
+    t('numbers-producers', 0, producers('tx.a', 0, 1))
+    a = t('init-a', 5, init('a')).producer_id
+    for who in [('a', -5, 3), ('a', -5, 0), ('a', a, -5), ('a', -5, -5), (None, -5, 3), ('new', -5, 3)]: t(f'init-{who}', 5, init(*who))
+    # whose are they?
+    b = t('init-b', 5, init('b')).producer_id
+    t('add-b', 3, add('b', b, 0, tx_a=[0, 1, 2], tx_b=[0]))
+    put('two-and-plain', ('tx.a', 0, batch(b, 0, 0)), ('tx.a', 1, batch(b + 77, 0, 0)), ('tx.b', 0, plain(-1, -1, -1)), ('tx.none', 0, batch(b, 0, 0)), who='b')
+    put('two-epochs', ('tx.a', 0, batch(b, 0, 0)), ('tx.a', 1, batch(b, 1, 0)), who='b')
+    put('nobodys', ('tx.a', 0, batch(-1, -1, -1)), who='b')
+    put('nobodys-no-name', ('tx.a', 0, batch(-1, -1, -1)))
+    put('nobodys-v12', ('tx.a', 0, batch(-1, -1, -1)), who='b', v=12)
+    put('and-plain', ('tx.a', 0, batch(b, 0, 0)), ('tx.b', 0, plain(-1, -1, -1)), who='b')
+    put('starts-later', ('tx.a', 2, batch(b, 0, 5)), who='b')
+    put('plain-elsewhere', ('tx.a', 1, plain(b, 0, 0)))
+    for name, epoch, seq in [('again', 0, 0), ('next', 0, 1), ('next-epoch', 1, 0), ('gap', 0, 9)]: put(f'plain-{name}', ('tx.a', 0, plain(b, epoch, seq)))
+    put('next-epoch', ('tx.a', 0, batch(b, 1, 0)), who='b')
+    t('end-b', 4, end('b', b, 0, True))
+    t.settle()
+    put('plain-after', ('tx.a', 0, plain(b, 0, 1)))
+    t('add-b-2', 3, add('b', b, 0, tx_a=[0]))
+    t('add-b-none', 3, add('b', b, 0, tx_a=[0, 7, 7]))
+    put('again-in-next', ('tx.a', 0, batch(b, 0, 0)), who='b')
+    t('end-b-2', 4, end('b', b, 0, False))
+    t('fetch-b', 12, fetch_('tx.a', 0), SETTLED)
+    c = t('init-c', 5, init('c')).producer_id
+    t('batch-no-topics', 4, add4(('c', c, 0, False, {})))
+    t('batch-internal', 4, add4(('c', c, 0, False, dict(__transaction_state=[0]))))
+    t('batch-verify-others', 4, add4(('c', c, 9, True, dict(tx_a=[0])), ('b', c, 0, True, dict(tx_a=[0]))))
+    t('describe-c', 0, describe('c', 'c'))
+    t('end-c', 5, end('c', c, 0, False))
+    t('list-unknown', 1, list_(['Nonsense', 'Nonsense']), SETTLED)
+    t('list-fence', 1, list_(['PrepareEpochFence']))
+    for duration in (0, -2, 2**62): t(f'list-longer-{duration}', 1, list_(duration=duration))
+    t('marker-no-id', 1, marker(-1, -1, True, 0, tx_b=[0]))
+    t('marker-no-epoch', 1, marker(8002, -1, True, 0, tx_b=[0]))
+    t('marker-no-coordinator', 1, marker(8003, 0, True, -1, tx_b=[0]))
+    t('marker-internal', 1, marker(8003, 0, True, 0, __transaction_state=[0]))
+    t('fetch-markers', 12, fetch_('tx.b', 0))
+    t('producers-markers', 0, producers('tx.b', 0))
+    # both ways in turn
+    d = t('init-d', 5, init('d')).producer_id
+    t('old-add', 3, add('d', d, 0, tx_a=[2]))
+    put('old-put', ('tx.a', 2, batch(d, 0, 0)), who='d')
+    t('new-end', 5, end('d', d, 0, True))
+    t.settle()
+    for place, seq, v in [(('tx.a', 2), 0, 12), (('tx.b', 0), 0, 12), (('tx.a', 2), 1, 11), (('tx.a', 1), 0, 11)]:
+        put(f'put-{place}-{v}', (*place, batch(d, 1, seq)), who='d', v=v)
+    t('old-end', 4, end('d', d, 1, True))
+    t('describe-old', 0, describe('d'), SETTLED)
+    for v, commit in [(4, True), (5, True), (5, False)]: t(f'end-{v}-{commit}', v, end('d', d, 1, commit))
+    t('describe-new', 0, describe('d'), SETTLED)
+    for seq in (1, 0): put(f'new-put-{seq}', ('tx.a', 2, batch(d, 2, seq)), who='d', v=12)
+    t('old-add-2', 3, add('d', d, 2, tx_b=[0]))
+    t('describe-both', 0, describe('d'))
+    for epoch in (2, 2, 3): t(f'goes-on-{epoch}', 5, init('d', d, epoch), SETTLED)
+    t('describe-goes-on', 0, describe('d'))
+    # a topic that goes away
+    g = t('init-g', 5, init('g')).producer_id
+    put('gone-put', ('tx.gone', 0, batch(g, 0, 0)), ('tx.b', 0, batch(g, 0, 0)), who='g', v=12)
+    t('gone-offsets', 5, commit_offsets('g', 'grp', g, 0, offsets=(('tx.gone', 0, 3), ('tx.a', 0, 4))))
+    t('gone-offsets-again', 5, commit_offsets('g', 'grp', g, 0, offsets=(('tx.a', 0, 2),)))
+    t('gone', 1, DeleteTopicsRequest(topic_names=['tx.gone'], timeout_ms=10_000))
+    t('gone-describe', 0, describe('g'), 1)
+    put('gone-put-2', ('tx.gone', 0, batch(g, 0, 1)), who='g', v=12)
+    t('gone-end', 5, end('g', g, 0, True))
+    t('gone-done', 0, describe('g'), SETTLED)
+    t('gone-committed', 8, offsets_of('grp'))
+    t('offsets-2', 5, commit_offsets('g', 'grp', g, 1, offsets=(('tx.a', 0, 9),)))
+    t('offsets-none', 5, commit_offsets('g', 'grp', g, 1, offsets=(('tx.a', 1, -1),)))
+    t('offsets-producers', 0, producers('__consumer_offsets', 0))
+    for stable in (True, False): t(f'offsets-pending-{stable}', 8, offsets_of('grp', stable))
+    t('offsets-end', 5, end('g', g, 1, False))
+    t('offsets-aborted', 8, offsets_of('grp'), SETTLED)
+    t('offsets-producers-2', 0, producers('__consumer_offsets', 0))
+    for topic, number in [('tx.a', 0), ('tx.a', 1), ('tx.a', 2), ('tx.b', 0)]: t(f'fetch-{topic}-{number}', 12, fetch_(topic, number))
+
+
 if __name__ == '__main__':
-    for level in sys.argv[1:]: record(int(level))
+    for which in sys.argv[1:]: record_odd() if which == 'odd' else record(int(which))

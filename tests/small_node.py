@@ -9,6 +9,7 @@ from kafka_scratch.log_dirs import Logs, begin_logs
 from kafka_scratch.metadata_log import METADATA, MetadataLog
 from kafka_scratch.metadata_records import FeatureLevelRecord
 from kafka_scratch.node import APIS
+from kafka_scratch.offsets import commit_offsets  # noqa: F401: now we know what the records of groups mean
 from kafka_scratch.transactions import TransactionCoordinator, transaction_store
 
 START = 1_794_845_000_000   # milliseconds since 1970

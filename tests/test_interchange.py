@@ -343,6 +343,11 @@ TWO = [record(b'one'), record(b'two', offset_delta=1)]
 PACKED = {codec: lambda data, codec=codec: bytes(compress(codec, data)) for codec in CODECS}
 
 
+def leaning(data: bytes) -> bytes:
+    "An LZ4 frame whose header says that blocks may refer to earlier ones; it has only one, not compressed."
+    return bytes.fromhex('04224d18 4070df') + (len(data) | 1 << 31).to_bytes(4, 'little') + data + bytes(4)
+
+
 def damaged(codec: int, how: str) -> bytes:
     "A compressed batch with a checksum that fits, but a payload that doesn't."
     def pack(data: bytes) -> bytes:
@@ -409,6 +414,7 @@ def broken_batches() -> dict[str, bytes]:
            for codec in CODECS[1:]},
         **{f'codec {codec}, a record too few': record_batch(TWO, count=3, last_offset_delta=2, attributes=codec, pack=PACKED[codec], base_timestamp=START) for codec in CODECS[1:]},
         **{f'codec {codec}, max_timestamp too late': record_batch(TWO, attributes=codec, pack=PACKED[codec], base_timestamp=START, max_timestamp=START + 5) for codec in CODECS[1:]},
+        'codec 3, blocks that lean on each other': record_batch(TWO, attributes=3, pack=leaning, base_timestamp=START),
         'codec 1, LogAppendTime': record_batch(TWO, attributes=9, pack=PACKED[1], base_timestamp=START),
         'raw snappy': record_batch([record(b'v')], attributes=2, base_timestamp=START, pack=lambda data: bytes([len(data), len(data) - 1 << 2]) + data),
     }
@@ -507,7 +513,6 @@ KNOWN = {
     'Produce: codec 4, empty': 'the Java library takes nothing for an empty frame, ours for a broken one: error 87 instead of -1',
     'Produce: zipped: before 1970': "Kafka can't pack such a batch anew, and fails with error -1; we can",
     'Produce: stamped: codec 1, LogAppendTime': 'the same error; its text names a class of the Java broker',
-    'Produce: transactional': 'there is no coordinator yet: error 49 instead of 19',
 }
 
 

@@ -19,7 +19,8 @@ from kafka_scratch.frames import RequestHeader
 from kafka_scratch.log_dirs import end_logs
 from kafka_scratch.primitives import Int32
 from kafka_scratch.segments import file_name
-from kafka_scratch.transactions import STATES, ListTransactionsRequest, ListTransactionsResponse
+from kafka_scratch.transaction_apis import ListTransactionsRequest, ListTransactionsResponse
+from kafka_scratch.transactions import STATES
 
 pytestmark = pytest.mark.skipif(bool(real_kafka.absent()), reason=str(real_kafka.absent()))
 confluent_kafka = pytest.importorskip('confluent_kafka')
@@ -138,7 +139,7 @@ def test_javas_producer(tmp_path, level):
         assert said.startswith('2000 records sent'), said
     node = SmallNode(kafka.log_dir)
     txn = node.transactions.transactions['perf']
-    assert STATES[txn.state] == 'CompleteCommit' and node.transactions.level == level
+    assert STATES[txn.state] == 'CompleteCommit' and node.transactions.transaction_version == level
     assert txn.producer_epoch > 3 if level else txn.producer_epoch == 0   # an epoch for each, or one for all
     assert sum(node.partition('perf', number).end_offset for number in range(2)) > 2000
     node.crash()
