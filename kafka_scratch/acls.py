@@ -5,19 +5,20 @@
 # %% auto #0
 __all__ = ['EVERYBODY', 'ANYWHERE', 'EVERY_NAME', 'IMPLIED', 'STANDARD', 'AclConfig', 'describe_acls', 'create_acls',
            'delete_acls', 'describe_user_scram_credentials', 'TWICE', 'HASHES', 'alter_user_scram_credentials', 'EXACT',
-           'DEFAULT', 'SPECIFIED', 'ENTITIES', 'describe_client_quotas', 'Pattern', 'Permission', 'covers', 'concerns',
-           'decide', 'Rules', 'read_acl_config', 'Authorizer', 'host_text', 'DescribeAclsRequest', 'AclDescription',
-           'DescribeAclsResource', 'DescribeAclsResponse', 'matches_name', 'matches', 'check_filter', 'check_access',
-           'answer_describe_acls', 'AclCreation', 'CreateAclsRequest', 'AclCreationResult', 'CreateAclsResponse',
-           'name_in', 'rule_fault', 'is_vague', 'write_or_fail', 'words', 'new_rule', 'answer_create_acls',
-           'DeleteAclsFilter', 'DeleteAclsRequest', 'DeleteAclsMatchingAcl', 'DeleteAclsFilterResult',
-           'DeleteAclsResponse', 'filter_fault', 'deleted', 'answer_delete_acls', 'UserName',
+           'DEFAULT', 'SPECIFIED', 'ENTITIES', 'describe_client_quotas', 'PatternType', 'PermissionType', 'covers',
+           'concerns', 'decide', 'Rules', 'read_acl_config', 'Authorizer', 'host_text', 'DescribeAclsRequest',
+           'AclDescription', 'DescribeAclsResource', 'DescribeAclsResponse', 'matches_name', 'matches', 'check_filter',
+           'check_access', 'answer_describe_acls', 'AclCreation', 'CreateAclsRequest', 'AclCreationResult',
+           'CreateAclsResponse', 'name_in', 'rule_fault', 'is_vague', 'write_or_fail', 'words', 'new_rule',
+           'answer_create_acls', 'DeleteAclsFilter', 'DeleteAclsRequest', 'DeleteAclsMatchingAcl',
+           'DeleteAclsFilterResult', 'DeleteAclsResponse', 'filter_fault', 'deleted', 'answer_delete_acls', 'UserName',
            'DescribeUserScramCredentialsRequest', 'CredentialInfo', 'DescribeUserScramCredentialsResult',
            'DescribeUserScramCredentialsResponse', 'describe_user', 'answer_describe_user_scram_credentials',
            'ScramCredentialDeletion', 'ScramCredentialUpsertion', 'AlterUserScramCredentialsRequest',
            'AlterUserScramCredentialsResult', 'AlterUserScramCredentialsResponse', 'user_fault', 'user_record',
-           'answer_alter_user_scram_credentials', 'ComponentData', 'DescribeClientQuotasRequest', 'ValueData',
-           'EntryData', 'DescribeClientQuotasResponse', 'quota_fault', 'fits', 'answer_describe_client_quotas']
+           'sort_out', 'answer_alter_user_scram_credentials', 'ComponentData', 'DescribeClientQuotasRequest',
+           'ValueData', 'EntryData', 'DescribeClientQuotasResponse', 'component_fault', 'quota_fault', 'fits',
+           'answer_describe_client_quotas']
 
 # %% ../nbs/47_acls.ipynb #35bf681f
 from collections import Counter, namedtuple
@@ -31,15 +32,16 @@ from .metadata_records import AccessControlEntryRecord, EntityData, RemoveAccess
 from .metadata_records import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 from .config import Properties, read_choice
 from .controller import new_id
-from .configs import MOST_RECORDS, TOO_MANY
+from .config_apis import MOST_RECORDS, TOO_MANY
 from .sasl import SCRAM, scram_keys
 
 # %% ../nbs/47_acls.ipynb #b029cf34
-class Pattern:
+class PatternType:
     "How the name in a rule, or in a question about rules, is meant."
     UNKNOWN, ANY, MATCH, LITERAL, PREFIXED = range(5)
 
-class Permission:
+class PermissionType:
+    "What a rule does; or, in a question about rules, what it should do."
     UNKNOWN, ANY, DENY, ALLOW = range(4)
 
 EVERYBODY, ANYWHERE, EVERY_NAME = 'User:*', '*', '*'
@@ -52,21 +54,21 @@ IMPLIED = {Operation.DESCRIBE: {Operation.READ, Operation.WRITE, Operation.DELET
 def covers(rule: AccessControlEntryRecord, operation: int) -> bool:
     "Is a rule about this operation?"
     if rule.operation in (Operation.ALL, operation): return True
-    return rule.permission_type == Permission.ALLOW and rule.operation in IMPLIED.get(operation, ())
+    return rule.permission_type == PermissionType.ALLOW and rule.operation in IMPLIED.get(operation, ())
 
 # %% ../nbs/47_acls.ipynb #cca9549f
 def concerns(rule: AccessControlEntryRecord, caller: Caller) -> bool:
     "Is a rule about this caller?"
     return rule.principal in (EVERYBODY, caller.principal) and rule.host in (ANYWHERE, caller.host)
 
-# %% ../nbs/47_acls.ipynb #387537dc
+# %% ../nbs/47_acls.ipynb #f31fc13d
 def decide(rules: list[AccessControlEntryRecord], # those that speak of the resource
            caller: Caller, operation: int, otherwise: bool = False # the answer if no rule speaks of the resource
           ) -> bool:
     "May the caller do this?"
     spoken = {rule.permission_type for rule in rules if concerns(rule, caller) and covers(rule, operation)}
-    if Permission.DENY in spoken: return False
-    return Permission.ALLOW in spoken or otherwise and not rules
+    if PermissionType.DENY in spoken: return False
+    return PermissionType.ALLOW in spoken or otherwise and not rules
 
 # %% ../nbs/47_acls.ipynb #d014cd69
 class Rules:
@@ -74,7 +76,7 @@ class Rules:
     def __init__(self, rules):
         self.named, self.prefixed = {}, {}   # (resource type, name) → rules
         for rule in rules:
-            table = self.prefixed if rule.pattern_type == Pattern.PREFIXED else self.named
+            table = self.prefixed if rule.pattern_type == PatternType.PREFIXED else self.named
             table.setdefault((rule.resource_type, rule.resource_name), []).append(rule)
         self.lengths = sorted({len(name) for _, name in self.prefixed})
 
@@ -91,7 +93,6 @@ class Rules:
 STANDARD = 'org.apache.kafka.metadata.authorizer.StandardAuthorizer'
 AclConfig = namedtuple('AclConfig', 'super_users allow_everyone')
 
-# %% ../nbs/47_acls.ipynb #86fe50c0
 def read_acl_config(properties: Properties) -> AclConfig | None:
     "Who is above the rules, and what if there are none. None: nobody asks for rules, and everything is allowed."
     name = properties.get('authorizer.class.name')
@@ -107,7 +108,7 @@ def read_acl_config(properties: Properties) -> AclConfig | None:
 # %% ../nbs/47_acls.ipynb #8f8bb1e8
 class Authorizer:
     "Asks the rules: `authorizer(caller, operation, resource, name)` says whether the caller may do this."
-    most = 10_000   # answers to remember
+    most, longest = 10_000, 249   # answers to remember, and how long a name may be for that: as long as a topic's
     def __init__(self, config: AclConfig, image # a function that gives the image of now
                 ): self.config, self.image, self.seen, self.rules, self.known = config, image, None, Rules(()), {}
 
@@ -121,16 +122,17 @@ class Authorizer:
         if caller.principal in self.config.super_users: return True
         self.refresh()
         key = caller.principal, caller.host, operation, resource, name
-        if key not in self.known:
-            if len(self.known) >= self.most: self.known.clear()
-            self.known[key] = decide(self.rules.about(resource, name), caller, operation, self.config.allow_everyone)
-        return self.known[key]
+        if (known := self.known.get(key)) is not None: return known
+        found = decide(self.rules.about(resource, name), caller, operation, self.config.allow_everyone)
+        if len(self.known) >= self.most: self.known.clear()
+        if len(name) <= self.longest: self.known[key] = found
+        return found
 
     def of_some(self, caller: Caller, operation: int, resource: int) -> bool:
         "May the caller do this to at least one resource of the kind, whichever it is?"
         if self(caller, operation, resource, ''): return True   # whatever its name is
-        names = {name for table in (self.rules.named, self.rules.prefixed) for kind, name in table
-                 if kind == resource}
+        names = {name for kind, name in self.rules.named if kind == resource}
+        names |= {f'{name}\0' for kind, name in self.rules.prefixed if kind == resource}   # no rule is about these
         return any(decide(self.rules.about(resource, name), caller, operation) for name in names)
 
 # %% ../nbs/47_acls.ipynb #12d1046e
@@ -161,7 +163,6 @@ class AclDescription:
     operation: Int8
     permission_type: Int8
 
-# %% ../nbs/47_acls.ipynb #0997245c
 @nested
 class DescribeAclsResource:
     resource_type: Int8
@@ -169,7 +170,6 @@ class DescribeAclsResource:
     pattern_type: Int8 = field('1+', default=3)
     acls: Array[AclDescription]
 
-# %% ../nbs/47_acls.ipynb #3589f01a
 @message(api_key=29, versions='1-3', flexible='2+')
 class DescribeAclsResponse:
     "The rules, by what they speak of."
@@ -182,10 +182,10 @@ class DescribeAclsResponse:
 def matches_name(filter, rule: AccessControlEntryRecord) -> bool:
     "Does the name of a rule fit a filter?"
     name, pattern = filter.resource_name_filter, filter.pattern_type_filter
-    if pattern not in (Pattern.ANY, Pattern.MATCH, rule.pattern_type): return False
+    if pattern not in (PatternType.ANY, PatternType.MATCH, rule.pattern_type): return False
     if name is None or name == rule.resource_name: return True
-    if pattern != Pattern.MATCH: return False
-    if rule.pattern_type == Pattern.PREFIXED: return name.startswith(rule.resource_name)
+    if pattern != PatternType.MATCH: return False
+    if rule.pattern_type == PatternType.PREFIXED: return name.startswith(rule.resource_name)
     return rule.resource_name == EVERY_NAME
 
 # %% ../nbs/47_acls.ipynb #03e92472
@@ -194,7 +194,7 @@ def matches(filter, rule: AccessControlEntryRecord) -> bool:
     return (filter.resource_type_filter in (Resource.ANY, rule.resource_type) and matches_name(filter, rule)
             and filter.principal_filter in (None, rule.principal) and filter.host_filter in (None, rule.host)
             and filter.operation in (Operation.ANY, rule.operation)
-            and filter.permission_type in (Permission.ANY, rule.permission_type))
+            and filter.permission_type in (PermissionType.ANY, rule.permission_type))
 
 # %% ../nbs/47_acls.ipynb #d1924181
 def check_filter(*numbers: int):
@@ -227,7 +227,6 @@ def answer_describe_acls(request: DescribeAclsRequest, version: int, broker) -> 
                  for (type, name, pattern), acls in sorted(found.items(), key=lambda each: each[0])]
     return DescribeAclsResponse(resources=resources)
 
-# %% ../nbs/47_acls.ipynb #bc9859fc
 describe_acls = Api(DescribeAclsRequest, DescribeAclsResponse, answer_describe_acls)
 
 # %% ../nbs/47_acls.ipynb #7f899030
@@ -241,19 +240,17 @@ class AclCreation:
     operation: Int8
     permission_type: Int8
 
-# %% ../nbs/47_acls.ipynb #8e64ad1b
 @message(api_key=30, versions='1-3', flexible='2+')
 class CreateAclsRequest:
     "From now on, these rules hold."
     creations: Array[AclCreation]
 
-# %% ../nbs/47_acls.ipynb #e9124225
+# %% ../nbs/47_acls.ipynb #8e64ad1b
 @nested
 class AclCreationResult:
     error_code: Int16
     error_message: String = field(nullable='0+')
 
-# %% ../nbs/47_acls.ipynb #2adb7ecd
 @message(api_key=30, versions='1-3', flexible='2+')
 class CreateAclsResponse:
     "Which of them do, in the order of the question."
@@ -270,18 +267,18 @@ def rule_fault(new: AclCreation) -> str | None:
         return f'The only valid name for the CLUSTER resource is {CLUSTER_NAME}'
     if not new.resource_name: return 'Invalid empty resource name'
     if name_in(RESOURCES, new.resource_type) == 'UNKNOWN': return 'Invalid resourceType UNKNOWN'
-    if not 0 <= new.resource_pattern_type <= Pattern.PREFIXED: return 'Invalid patternType UNKNOWN'
+    if not 0 <= new.resource_pattern_type <= PatternType.PREFIXED: return 'Invalid patternType UNKNOWN'
     if name_in(OPERATIONS, new.operation) == 'UNKNOWN': return 'Invalid operation UNKNOWN'
-    if not 0 <= new.permission_type <= Permission.ALLOW: return 'Invalid permissionType UNKNOWN'
+    if not 0 <= new.permission_type <= PermissionType.ALLOW: return 'Invalid permissionType UNKNOWN'
     if ':' not in new.principal:
         return (f'Could not parse principal from `{new.principal}` (no colon is present separating the principal '
                 'type from the principal name)')
 
-# %% ../nbs/47_acls.ipynb #c11c885b
+# %% ../nbs/47_acls.ipynb #5ae73154
 def is_vague(new: AclCreation) -> bool:
     "Is it a question (*any*) where a rule should be?"
-    return (new.resource_type == Resource.ANY or new.resource_pattern_type in (Pattern.ANY, Pattern.MATCH)
-            or new.operation == Operation.ANY or new.permission_type == Permission.ANY)
+    return (new.resource_type == Resource.ANY or new.resource_pattern_type in (PatternType.ANY, PatternType.MATCH)
+            or new.operation == Operation.ANY or new.permission_type == PermissionType.ANY)
 
 # %% ../nbs/47_acls.ipynb #c02a64e1
 def write_or_fail(broker, records: list[Message]) -> bool:
@@ -297,14 +294,13 @@ def words(rule) -> tuple:
     about = rule.resource_type, rule.resource_name, pattern
     return *about, rule.principal, rule.host, rule.operation, rule.permission_type
 
-# %% ../nbs/47_acls.ipynb #fcc2fe0c
 def new_rule(new: AclCreation) -> AccessControlEntryRecord:
     return AccessControlEntryRecord(
         id=new_id(), resource_type=new.resource_type, resource_name=new.resource_name,
         pattern_type=new.resource_pattern_type,
         principal=new.principal, host=new.host, operation=new.operation, permission_type=new.permission_type)
 
-# %% ../nbs/47_acls.ipynb #e15ab31c
+# %% ../nbs/47_acls.ipynb #fcc2fe0c
 def answer_create_acls(request: CreateAclsRequest, version: int, broker) -> CreateAclsResponse:
     "Writes rules that don't exist yet."
     def all_of(error, text):
@@ -316,8 +312,8 @@ def answer_create_acls(request: CreateAclsRequest, version: int, broker) -> Crea
     if any(is_vague(new) for new in request.creations): return all_of(ErrorCode.UNKNOWN_SERVER_ERROR, None)
     faults = [rule_fault(new) for new in request.creations]
     known = {words(rule) for rule in broker.image.acls.values()}
-    fresh = {words(new): new for new, fault in zip(request.creations, faults) if not fault
-             and words(new) not in known}
+    fresh = {words(new): new for new, fault in zip(request.creations, faults)
+             if not fault and words(new) not in known}
     if len(fresh) > MOST_RECORDS: return all_of(ErrorCode.POLICY_VIOLATION, TOO_MANY)
     if not write_or_fail(broker, [new_rule(new) for new in fresh.values()]):
         return all_of(ErrorCode.KAFKA_STORAGE_ERROR, None)
@@ -325,7 +321,6 @@ def answer_create_acls(request: CreateAclsRequest, version: int, broker) -> Crea
                                                          error_message=fault or '')
                                        for fault in faults])
 
-# %% ../nbs/47_acls.ipynb #9d95e0ff
 create_acls = Api(CreateAclsRequest, CreateAclsResponse, answer_create_acls)
 
 # %% ../nbs/47_acls.ipynb #5480a457
@@ -339,7 +334,6 @@ class DeleteAclsFilter:
     operation: Int8
     permission_type: Int8
 
-# %% ../nbs/47_acls.ipynb #3c1a495e
 @message(api_key=31, versions='1-3', flexible='2+')
 class DeleteAclsRequest:
     "The rules that fit one of these filters hold no longer."
@@ -358,14 +352,12 @@ class DeleteAclsMatchingAcl:
     operation: Int8
     permission_type: Int8
 
-# %% ../nbs/47_acls.ipynb #dcaa2e2f
 @nested
 class DeleteAclsFilterResult:
     error_code: Int16
     error_message: String = field(nullable='0+')
     matching_acls: Array[DeleteAclsMatchingAcl]
 
-# %% ../nbs/47_acls.ipynb #c12eafc3
 @message(api_key=31, versions='1-3', flexible='2+')
 class DeleteAclsResponse:
     "For each filter, the rules that it has removed."
@@ -375,9 +367,9 @@ class DeleteAclsResponse:
 # %% ../nbs/47_acls.ipynb #d1d4bac7
 def filter_fault(filter: DeleteAclsFilter) -> str | None:
     "Why nothing can be deleted by this filter. To list with it would do no harm; to delete is another matter."
-    known = 0 <= filter.pattern_type_filter <= Pattern.PREFIXED
+    known = 0 <= filter.pattern_type_filter <= PatternType.PREFIXED
     if name_in(RESOURCES, filter.resource_type_filter) == 'UNKNOWN' or not known: return 'Unknown patternFilter.'
-    if name_in(OPERATIONS, filter.operation) == 'UNKNOWN' or not 0 <= filter.permission_type <= Permission.ALLOW:
+    if name_in(OPERATIONS, filter.operation) == 'UNKNOWN' or not 0 <= filter.permission_type <= PermissionType.ALLOW:
         return 'Unknown entryFilter.'
 
 # %% ../nbs/47_acls.ipynb #59b33c35
@@ -409,7 +401,6 @@ def answer_delete_acls(request: DeleteAclsRequest, version: int, broker) -> Dele
     if not write_or_fail(broker, list(gone.values())): return all_of(ErrorCode.KAFKA_STORAGE_ERROR, None)
     return DeleteAclsResponse(filter_results=results)
 
-# %% ../nbs/47_acls.ipynb #b0c8e94b
 delete_acls = Api(DeleteAclsRequest, DeleteAclsResponse, answer_delete_acls)
 
 # %% ../nbs/47_acls.ipynb #764a084f
@@ -428,7 +419,6 @@ class CredentialInfo:
     mechanism: Int8
     iterations: Int32
 
-# %% ../nbs/47_acls.ipynb #8d53521f
 @nested
 class DescribeUserScramCredentialsResult:
     user: String
@@ -436,7 +426,6 @@ class DescribeUserScramCredentialsResult:
     error_message: String = field(nullable='0+')
     credential_infos: Array[CredentialInfo]
 
-# %% ../nbs/47_acls.ipynb #0cc3b6cf
 @message(api_key=50, versions='0', flexible='0+')
 class DescribeUserScramCredentialsResponse:
     "The mechanisms that each of them has keys for. Never the keys."
@@ -472,7 +461,6 @@ def answer_describe_user_scram_credentials(request, version: int, broker) -> Des
     results = [describe_user(name, broker.image, count > 1) for name, count in Counter(names).items()]
     return DescribeUserScramCredentialsResponse(results=results)
 
-# %% ../nbs/47_acls.ipynb #ff4434ac
 describe_user_scram_credentials = Api(DescribeUserScramCredentialsRequest, DescribeUserScramCredentialsResponse,
                                       answer_describe_user_scram_credentials)
 
@@ -482,7 +470,6 @@ class ScramCredentialDeletion:
     name: String
     mechanism: Int8
 
-# %% ../nbs/47_acls.ipynb #82855a0b
 @nested
 class ScramCredentialUpsertion:
     name: String
@@ -491,21 +478,19 @@ class ScramCredentialUpsertion:
     salt: Bytes
     salted_password: Bytes
 
-# %% ../nbs/47_acls.ipynb #d31f8dfa
 @message(api_key=51, versions='0', flexible='0+')
 class AlterUserScramCredentialsRequest:
     "These users can't prove any more who they are, by this mechanism; and these can, from now on."
     deletions: Array[ScramCredentialDeletion]
     upsertions: Array[ScramCredentialUpsertion]
 
-# %% ../nbs/47_acls.ipynb #45b1efd2
+# %% ../nbs/47_acls.ipynb #82855a0b
 @nested
 class AlterUserScramCredentialsResult:
     user: String
     error_code: Int16
     error_message: String = field(nullable='0+')
 
-# %% ../nbs/47_acls.ipynb #7de6af98
 @message(api_key=51, versions='0', flexible='0+')
 class AlterUserScramCredentialsResponse:
     "What became of it, for each user once."
@@ -520,7 +505,8 @@ HASHES = {hash.number: hash for hash in SCRAM.values()}
 def user_fault(change, image) -> ApiError | None:
     "Why a credential can't be changed like that; None if it can."
     if not change.name: return ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, 'Username must not be empty')
-    if change.mechanism not in HASHES: return ApiError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, 'Unknown SCRAM mechanism')
+    if change.mechanism not in HASHES:
+        return ApiError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, 'Unknown SCRAM mechanism')
     if isinstance(change, ScramCredentialDeletion):
         if (change.mechanism, change.name) in image.scram: return None
         return ApiError(ErrorCode.RESOURCE_NOT_FOUND, 'Attempt to delete a user credential that does not exist')
@@ -536,35 +522,37 @@ def user_record(change) -> Message:
     if isinstance(change, ScramCredentialDeletion):
         return RemoveUserScramCredentialRecord(name=change.name, mechanism=change.mechanism)
     stored_key, server_key = scram_keys(change.salted_password, HASHES[change.mechanism])
-    return UserScramCredentialRecord(name=change.name, mechanism=change.mechanism, salt=change.salt,
-                                     stored_key=stored_key,
-                                     server_key=server_key, iterations=change.iterations)
+    return UserScramCredentialRecord(name=change.name, mechanism=change.mechanism, iterations=change.iterations,
+                                     salt=change.salt, stored_key=stored_key, server_key=server_key)
 
-# %% ../nbs/47_acls.ipynb #b8f71a62
+# %% ../nbs/47_acls.ipynb #b8e47676
+def sort_out(asked: list, image) -> tuple[dict, dict]:
+    "The changes that can be made, and what is wrong with the others; both by the user's name."
+    changes, faults = {}, {}
+    for change in asked:
+        if change.name in faults: continue   # the first thing that is wrong counts
+        fault = TWICE if changes.pop(change.name, None) else user_fault(change, image)
+        if fault: faults[change.name] = fault
+        else: changes[change.name] = change
+    return changes, faults
+
+# %% ../nbs/47_acls.ipynb #c2da5ce2
 def answer_alter_user_scram_credentials(request, version: int, broker) -> AlterUserScramCredentialsResponse:
     "Writes the keys of users, and removes them."
-    asked, changes, faults = [*request.deletions, *request.upsertions], {}, {}   # by the user's name
-    if not broker.allows(Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME):
-        faults = {change.name: ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 'The request needs ALTER permission.')
-                  for change in asked}
+    asked, error = [*request.deletions, *request.upsertions], None
+    if broker.allows(Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME): changes, faults = sort_out(asked, broker.image)
     else:
-        for change in asked:
-            if change.name in faults: continue   # the first thing that is wrong counts
-            fault = TWICE if changes.pop(change.name, None) else user_fault(change, broker.image)
-            if fault: faults[change.name] = fault
-            else: changes[change.name] = change
-        if len(changes) > MOST_RECORDS:
-            faults |= {name: ApiError(ErrorCode.POLICY_VIOLATION, TOO_MANY) for name in changes}
-            changes = {}
-        elif not write_or_fail(broker, [user_record(change) for change in changes.values()]):
-            faults |= {name: ApiError(ErrorCode.KAFKA_STORAGE_ERROR, None) for name in changes}
-            changes = {}
+        refused = ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 'The request needs ALTER permission.')
+        changes, faults = {}, {change.name: refused for change in asked}
+    if len(changes) > MOST_RECORDS: error = ApiError(ErrorCode.POLICY_VIOLATION, TOO_MANY)
+    elif not write_or_fail(broker, [user_record(change) for change in changes.values()]):
+        error = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, None)
+    if error: changes, faults = {}, faults | dict.fromkeys(changes, error)
     results = [AlterUserScramCredentialsResult(user=name, error_message=None) for name in changes]
-    results += [AlterUserScramCredentialsResult(user=name, error_code=fault.code, error_message=fault.message) for name,
-                fault in faults.items()]
+    results += [AlterUserScramCredentialsResult(user=name, error_code=fault.code, error_message=fault.message)
+                for name, fault in faults.items()]
     return AlterUserScramCredentialsResponse(results=results)
 
-# %% ../nbs/47_acls.ipynb #aae4248f
 alter_user_scram_credentials = Api(AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse,
                                    answer_alter_user_scram_credentials)
 
@@ -575,26 +563,23 @@ class ComponentData:
     match_type: Int8   # 0: this name; 1: the default; 2: any
     match: String = field(nullable='0+')
 
-# %% ../nbs/47_acls.ipynb #9590730b
 @message(api_key=48, versions='0-1', flexible='1+')
 class DescribeClientQuotasRequest:
     "Which quotas are there, for entities of this form? Strict: of this form, and nothing else."
     components: Array[ComponentData]
     strict: Boolean
 
-# %% ../nbs/47_acls.ipynb #9b701a49
+# %% ../nbs/47_acls.ipynb #9590730b
 @nested
 class ValueData:
     key: String
     value: Float64
 
-# %% ../nbs/47_acls.ipynb #60ed1fa4
 @nested
 class EntryData:
     entity: Array[EntityData]
     values: Array[ValueData]
 
-# %% ../nbs/47_acls.ipynb #9a681f82
 @message(api_key=48, versions='0-1', flexible='1+')
 class DescribeClientQuotasResponse:
     "The quotas; null, if something was wrong with the question."
@@ -608,26 +593,33 @@ EXACT, DEFAULT, SPECIFIED = range(3)
 ENTITIES = 'user', 'client-id', 'ip'
 
 # %% ../nbs/47_acls.ipynb #9c12debd
+def component_fault(each: ComponentData) -> ApiError | None:
+    "What is wrong with one component of a filter; None if nothing is."
+    kind, match, text = each.entity_type, each.match_type, None
+    if not kind: text = 'Invalid empty entity type.'
+    elif kind not in ENTITIES: return ApiError(ErrorCode.UNSUPPORTED_VERSION, f'Unsupported entity type {kind}')
+    elif match not in (EXACT, DEFAULT, SPECIFIED): text = f'Unknown match type {match}'
+    elif match == EXACT and each.match is None:
+        text = 'Request specified MATCH_TYPE_EXACT, but set match string to null.'
+    elif match != EXACT and each.match is not None:
+        name = 'DEFAULT' if match == DEFAULT else 'SPECIFIED'
+        text = f'Request specified MATCH_TYPE_{name}, but also specified a match string.'
+    return text and ApiError(ErrorCode.INVALID_REQUEST, text)
+
+# %% ../nbs/47_acls.ipynb #a49440f5
 def quota_fault(components: list[ComponentData]) -> ApiError | None:
     "What is wrong with a filter; None if nothing is."
     seen = set()
     for each in components:
-        kind, match, text = each.entity_type, each.match_type, None
-        if not kind: text = 'Invalid empty entity type.'
-        elif kind in seen: text = f'Entity type {kind} cannot appear more than once in the filter.'
-        elif kind not in ENTITIES: return ApiError(ErrorCode.UNSUPPORTED_VERSION, f'Unsupported entity type {kind}')
-        elif match not in (EXACT, DEFAULT, SPECIFIED): text = f'Unknown match type {match}'
-        elif match == EXACT and each.match is None:
-            text = 'Request specified MATCH_TYPE_EXACT, but set match string to null.'
-        elif match != EXACT and each.match is not None:
-            name = 'DEFAULT' if match == DEFAULT else 'SPECIFIED'
-            text = f'Request specified MATCH_TYPE_{name}, but also specified a match string.'
-        if text: return ApiError(ErrorCode.INVALID_REQUEST, text)
-        seen.add(kind)
+        if each.entity_type in seen:
+            text = f'Entity type {each.entity_type} cannot appear more than once in the filter.'
+            return ApiError(ErrorCode.INVALID_REQUEST, text)
+        if fault := component_fault(each): return fault
+        seen.add(each.entity_type)
     if 'ip' in seen and len(seen) > 1:
         return ApiError(ErrorCode.INVALID_REQUEST,
-                     'Invalid entity filter component combination. IP filter component should not be used with '
-                                                'user or clientId filter component.')
+                        'Invalid entity filter component combination. IP filter component should not be used with '
+                        'user or clientId filter component.')
 
 # %% ../nbs/47_acls.ipynb #7beffbd2
 def fits(entity: dict[str, str | None], request: DescribeClientQuotasRequest) -> bool:
@@ -650,5 +642,4 @@ def answer_describe_client_quotas(request: DescribeClientQuotasRequest, version:
                for entity, values in sorted(broker.image.quotas.items(), key=repr) if fits(dict(entity), request)]
     return DescribeClientQuotasResponse(entries=entries)
 
-# %% ../nbs/47_acls.ipynb #5d9a5e3f
 describe_client_quotas = Api(DescribeClientQuotasRequest, DescribeClientQuotasResponse, answer_describe_client_quotas)

@@ -6,9 +6,9 @@
 __all__ = ['sasl_handshake', 'sasl_authenticate', 'WRONG', 'ANOTHER', 'JAAS', 'JAAS_OPTION', 'Hash', 'SCRAM', 'MECHANISMS',
            'SASL_NAME', 'NONCE', 'CLIENT_FIRST', 'CLIENT_FINAL', 'HIDDEN', 'SaslHandshakeRequest',
            'SaslHandshakeResponse', 'SaslAuthenticateRequest', 'SaslAuthenticateResponse', 'answer_sasl_handshake',
-           'answer_sasl_authenticate', 'Denied', 'check_plain', 'parse_jaas', 'scram_keys', 'unescape_name', 'Scram',
-           'nobody', 'SaslConfig', 'read_sasl_config', 'read_plain_users', 'AuthenticationFailed', 'Rejection',
-           'SaslGuard', 'Plain']
+           'answer_sasl_authenticate', 'Denied', 'check_plain', 'parse_jaas', 'scram_keys', 'unescape_name', 'proves',
+           'Scram', 'nobody', 'SaslConfig', 'read_sasl_config', 'read_plain_users', 'AuthenticationFailed', 'Rejection',
+           'Guard', 'Plain', 'Handshaking', 'Authenticating', 'SaslGuard']
 
 # %% ../nbs/46_sasl.ipynb #f347a88f
 import base64, binascii, hashlib, hmac, re, secrets, time
@@ -78,12 +78,9 @@ def check_plain(token: bytes, users: dict[str, str]) -> str:
     behalf, name, password = parts
     if not name: raise Denied('Authentication failed: username not specified')
     if not password: raise Denied('Authentication failed: password not specified')
-    if behalf and behalf != name:
-        raise Denied(ANOTHER)
-    known = users.get(name)
-    # ? never is the same
-    same = hmac.compare_digest(password.encode(), (known if known is not None else password + '?').encode())
-    if known is None or not same: raise Denied(WRONG)
+    if behalf and behalf != name: raise Denied(ANOTHER)
+    known = users.get(name, password + '?')   # whom nobody knows has a password that isn't the one that was sent
+    if not hmac.compare_digest(password.encode(), known.encode()): raise Denied(WRONG)
     return name
 
 # %% ../nbs/46_sasl.ipynb #f9f8ffb1
@@ -129,12 +126,18 @@ def unescape_name(text: str) -> str:
     "`unescape_name('a=2Cb')` is `'a,b'`."
     return text.replace('=2C', ',').replace('=3D', '=')
 
+# %% ../nbs/46_sasl.ipynb #65e82e96
+def proves(proof: bytes, everything: bytes, known: UserScramCredentialRecord, hash: Hash) -> bool:
+    "Does whoever made this proof know the password? `everything` is what was said so far."
+    signature = hmac.digest(known.stored_key, everything, hash.name)
+    client_key = bytes(a ^ b for a, b in zip(proof, signature)) if len(proof) == len(signature) else b''
+    return hmac.compare_digest(hashlib.new(hash.name, client_key).digest(), known.stored_key)
+
 # %% ../nbs/46_sasl.ipynb #87df5882
 class Scram:
-    "One conversation: `step(token)` gives what to say to a message. When the client has proved its name, `user` has it."
+    "One conversation: `step(token)` gives what to say to a message. `user` is the client's name, once it is proved."
     def __init__(self, mechanism: str,
-                 # the user's UserScramCredentialRecord for (number of the mechanism, name), or None
-                 find,
+                 find,   # a function (number of the mechanism, name) → the user's UserScramCredentialRecord, or None
                  nonce: str | None = None):  # our part of it: a random one, but for tests
         self.mechanism, self.hash, self.find, self.user = mechanism, SCRAM[mechanism], find, None
         self.nonce, self.state = nonce or secrets.token_urlsafe(24), self.first
@@ -154,8 +157,7 @@ class Scram:
         match = CLIENT_FIRST.fullmatch(self.text(token))
         if not match or 'tokenauth' in match[5]: raise self.denied()
         behalf, self.bare, name, nonce, _ = match.groups()
-        if behalf not in (None, name):
-            raise Denied(ANOTHER)
+        if behalf not in (None, name): raise Denied(ANOTHER)
         self.name = unescape_name(name)
         found = self.find(self.hash.number, self.name)
         self.known = found if found and found.iterations >= self.hash.least else nobody(self.name, self.hash)
@@ -171,10 +173,7 @@ class Scram:
         try: proof = base64.b64decode(match[4], validate=True)
         except binascii.Error: raise self.denied() from None
         everything = f'{self.bare},{self.said},{match[1]}'.encode()
-        signature = hmac.digest(self.known.stored_key, everything, self.hash.name)
-        client_key = bytes(a ^ b for a, b in zip(proof, signature)) if len(proof) == len(signature) else b''
-        if not hmac.compare_digest(hashlib.new(self.hash.name, client_key).digest(), self.known.stored_key):
-            raise self.denied()
+        if not proves(proof, everything, self.known, self.hash): raise self.denied()
         self.user = self.name
         return b'v=' + base64.b64encode(hmac.digest(self.known.server_key, everything, self.hash.name))
 
@@ -190,7 +189,7 @@ def nobody(name: str, hash: Hash) -> UserScramCredentialRecord:
 
 # %% ../nbs/46_sasl.ipynb #835aa7d0
 class SaslConfig(namedtuple('SaslConfig', 'mechanisms users max_receive max_reauth_ms delay_ms')):
-    "How clients show who they are. It has passwords in it, which must not end up in a traceback, so it shows only its mechanisms."
+    "How clients show who they are. It has passwords in it, so that in a traceback it shows its mechanisms only."
     def __repr__(self): return f'SaslConfig({", ".join(self.mechanisms)})'
 
 # %% ../nbs/46_sasl.ipynb #582c709c
@@ -240,21 +239,16 @@ class Rejection(Later):
     def answer(self): raise self.rejected
 
 # %% ../nbs/46_sasl.ipynb #185bea43
-class SaslGuard:
-    "Stands before a connection until its client has shown who it is; and looks in again when that was long ago."
+class Guard:
+    "Reads what is allowed, and turns away the rest."
     def __init__(self, connection,          # has `caller`, `reader` and `answer(frame)`
                  config: SaslConfig,
                  find,                      # the credentials of a user, for Scram
                  clock=time.monotonic):
         self.connection, self.config, self.find, self.clock = connection, config, find, clock
-        # again: it is known already, and shows it once more
-        self.mechanism, self.exchange, self.again = None, None, False
-        self.expires, self.tried, self.state = None, None, self.new
+        self.mechanism, self.exchange = None, None   # how the client shows who it is; the conversation about it
+        self.again, self.expires, self.tried = False, None, None   # shows it once more; has to by then; tried then
         self.largest, connection.reader.max_size = connection.reader.max_size, config.max_receive
-
-    def answer(self, frame: bytes) -> 'bytes | Promise':
-        "What to say to a request; or to a bare message."
-        return self.state(frame)
 
     def read(self, frame: bytes, *apis: Api):
         "One of the requests that are allowed now. Whatever is wrong with it, we don't quote it: it may be secret."
@@ -268,7 +262,25 @@ class SaslGuard:
         return Promise(None, 0, 0, Rejection(self.config.delay_ms, f'a client has not shown who it is: {reason}',
                                              last_words))
 
-    # the states
+# %% ../nbs/46_sasl.ipynb #229bf2b3
+class Plain:
+    "PLAIN as a conversation: one message, and nothing to say to it."
+    def __init__(self, users: dict[str, str]): self.users, self.user = users, None
+    def step(self, token: bytes) -> bytes:
+        self.user = check_plain(token, self.users)
+        return b''
+
+# %% ../nbs/46_sasl.ipynb #d0d3e723
+class Handshaking(Guard):
+    "Lets a client say how it is going to show who it is."
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.state = self.new
+
+    def answer(self, frame: bytes) -> 'bytes | Promise':
+        "What to say to a request; or to a bare message."
+        return self.state(frame)
+
     def new(self, frame: bytes):
         if frame[:2] != PEEK.pack(API_VERSIONS, 0, 0)[:2]: return self.greeted(frame)
         response = self.connection.answer(frame)
@@ -295,6 +307,9 @@ class SaslGuard:
         if mechanism in SCRAM: return Scram(mechanism, self.find)
         return Plain(self.config.users)
 
+# %% ../nbs/46_sasl.ipynb #00a5dfbd
+class Authenticating(Handshaking):
+    "Lets a client show who it is."
     def challenged(self, frame: bytes):
         api, version, header, request = self.read(frame, sasl_authenticate, sasl_handshake, api_versions)
         response = lambda answer: write_response(api, version, header.correlation_id, answer)
@@ -331,6 +346,9 @@ class SaslGuard:
         self.connection.reader.max_size, self.exchange, self.state = self.largest, None, self.admitted
         if self.config.max_reauth_ms: self.expires = self.clock() + self.config.max_reauth_ms / 1000
 
+# %% ../nbs/46_sasl.ipynb #eedcb2f4
+class SaslGuard(Authenticating):
+    "Stands before a connection until its client has shown who it is; and looks in again when that was long ago."
     def admitted(self, frame: bytes):
         if self.expires is not None:
             now = self.clock()
@@ -339,11 +357,3 @@ class SaslGuard:
                 return self.greeted(frame)
             if now > self.expires: raise Refused('a client has not shown again in time who it is')
         return self.connection.answer(frame)
-
-# %% ../nbs/46_sasl.ipynb #229bf2b3
-class Plain:
-    "PLAIN as a conversation: one message, and nothing to say to it."
-    def __init__(self, users: dict[str, str]): self.users, self.user = users, None
-    def step(self, token: bytes) -> bytes:
-        self.user = check_plain(token, self.users)
-        return b''

@@ -5,8 +5,9 @@
 # %% auto #0
 __all__ = ['SEQUENCE', 'SET', 'OID', 'VERSION', 'KINDS', 'TEXTS', 'MAPPING', 'VERSIONS', 'CLIENT_AUTH', 'PATIENCE',
            'CertificateError', 'read_der', 'parts_of', 'read_oid', 'subject_of', 'escape_name', 'name_part',
-           'distinguished_name', 'read_mapping', 'map_name', 'check_type', 'load_identity', 'load_chain', 'load_trust',
-           'tls_context', 'tls_arguments', 'read_mapping_rules', 'principal_of']
+           'distinguished_name', 'read_rule', 'read_mapping', 'map_name', 'check_type', 'load_identity', 'load_chain',
+           'load_trust', 'client_auth', 'tls_versions', 'tls_context', 'tls_arguments', 'read_mapping_rules',
+           'principal_of']
 
 # %% ../nbs/48_tls.ipynb #ba665aee
 import re, ssl, tempfile
@@ -36,11 +37,10 @@ def parts_of(buf: bytes, start: int, end: int):
         yield start, *(found := read_der(buf, start))
         start = found[2]
 
-# %% ../nbs/48_tls.ipynb #cbc6452e
+# %% ../nbs/48_tls.ipynb #3932d468
+# those that RFC 2253 has a word for
 KINDS = {'2.5.4.3': 'CN', '2.5.4.6': 'C', '2.5.4.7': 'L', '2.5.4.8': 'ST', '2.5.4.9': 'STREET', '2.5.4.10': 'O',
-         '2.5.4.11': 'OU',
-         # those that RFC 2253 has a word for
-         '0.9.2342.19200300.100.1.25': 'DC', '0.9.2342.19200300.100.1.1': 'UID'}
+         '2.5.4.11': 'OU', '0.9.2342.19200300.100.1.25': 'DC', '0.9.2342.19200300.100.1.1': 'UID'}
 TEXTS = {0x0c: 'utf-8', 0x13: 'ascii', 0x14: 'latin-1', 0x16: 'ascii', 0x1e: 'utf-16-be', 0x1c: 'utf-32-be'}
 
 # %% ../nbs/48_tls.ipynb #c12a58a5
@@ -92,20 +92,26 @@ def distinguished_name(certificate: bytes) -> str:
 MAPPING = re.compile(r'\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))\s*(?:,|$)')
 
 # %% ../nbs/48_tls.ipynb #bafd6560
+def read_rule(match: re.Match) -> tuple:
+    "One rule: (pattern, replacement, L or U or nothing); a pattern of None stands for DEFAULT."
+    if match[1]: return None, '', ''
+    replacement = re.sub(r'\$(\d)', r'\\g<\1>', match[3])
+    try: pattern = re.compile(match[2])
+    except re.error as error: raise ConfigError(f'has a pattern that is none: {error}') from None
+    try: pattern.sub(replacement, '')
+    except (re.error, IndexError) as error:
+        raise ConfigError(f"has a replacement that doesn't fit its pattern: {error}") from None
+    return pattern, replacement, match[4]
+
 def read_mapping(text: str | None) -> list[tuple]:
-    "Rules for names: (pattern, replacement, L or U or nothing); a pattern of None stands for DEFAULT."
+    "Rules for names, in order."
     rules, at, text = [], 0, text or 'DEFAULT'
     while at < len(text):
         match = MAPPING.match(text, at)
         if not match:
             raise ConfigError(f"can't be read after {text[:at]!r}: take DEFAULT, or RULE:pattern/replacement/, "
                               'with L or U behind it')
-        try: pattern = None if match[1] else re.compile(match[2])
-        except re.error as error: raise ConfigError(f'has a pattern that is none: {error}') from None
-        replacement = re.sub(r'\$(\d)', r'\\g<\1>', match[3] or '')
-        try: pattern and pattern.sub(replacement, '')   # better now than when the first client comes
-        except (re.error, IndexError) as error: raise ConfigError(f"has a replacement that doesn't fit its pattern: {error}") from None
-        rules.append((pattern, replacement, match[4] or ''))
+        rules.append(read_rule(match))
         at = match.end()
     return rules
 
@@ -139,9 +145,8 @@ def load_identity(context: ssl.SSLContext, own: Properties, listener: Listener):
         raise own.wrong('listeners', f'asks for {listener.protocol} on {listener.name}, and that takes a certificate '
                         'and its key: ssl.keystore.location is missing')
     check_type(own, 'keystore')
-    password = (own.get('ssl.key.password') or '').encode()   # always given: else OpenSSL asks for it at the terminal
+    password = (own.get('ssl.key.password') or '').encode()
     if location: return load_chain(context, own, 'ssl.keystore.location', location, password)
-    # which nobody else can read, and which is gone in a moment
     with tempfile.NamedTemporaryFile('w', suffix='.pem') as file:
         file.write(f'{key}\n{chain}\n')
         file.flush()
@@ -149,6 +154,7 @@ def load_identity(context: ssl.SSLContext, own: Properties, listener: Listener):
 
 # %% ../nbs/48_tls.ipynb #31ccbf64
 def load_chain(context: ssl.SSLContext, own: Properties, setting: str, path: str, password: bytes):
+    "A certificate and its key from a file; what is wrong with them is said without showing them."
     try: context.load_cert_chain(path, password=lambda: password)
     except FileNotFoundError: raise own.wrong(setting, f'names a file that is not there: {path}') from None
     except ssl.SSLError:
@@ -168,24 +174,34 @@ def load_trust(context: ssl.SSLContext, own: Properties):
     try: context.load_verify_locations(cafile=location or None, cadata=None if location else certificates)
     except (ssl.SSLError, ValueError): raise own.wrong(setting, 'holds no certificate') from None
     except OSError as error: raise own.wrong(setting, f"can't be read: {error.strerror}") from None
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
 
 # %% ../nbs/48_tls.ipynb #3c8e3c44
+def client_auth(properties: Properties, listener: Listener) -> str:
+    "Do clients of a listener have to show a certificate? `none`, `requested` or `required`."
+    auth = read_choice(properties.of_listener(listener.name), 'ssl.client.auth', tuple(CLIENT_AUTH)) or 'none'
+    for_this_one = f'listener.name.{listener.name.lower()}.ssl.client.auth' in properties.settings
+    return 'none' if listener.authenticated and not for_this_one else auth
+
+# %% ../nbs/48_tls.ipynb #e9a62494
+def tls_versions(own: Properties) -> list[ssl.TLSVersion]:
+    "The versions of TLS that a listener speaks."
+    wanted = own.items('ssl.enabled.protocols') or list(VERSIONS)
+    if odd := next((name for name in wanted if name not in VERSIONS), None):
+        raise own.wrong('ssl.enabled.protocols', f'takes some of {", ".join(VERSIONS)}, not {odd!r}')
+    return [VERSIONS[name] for name in wanted]
+
+# %% ../nbs/48_tls.ipynb #fcf23263
 def tls_context(properties: Properties, listener: Listener) -> ssl.SSLContext:
     "TLS as the settings of a listener want it."
     own = properties.of_listener(listener.name)
     if own.get('ssl.cipher.suites'):
         raise own.wrong('ssl.cipher.suites', "can't be set: OpenSSL chooses among ciphers that are safe today")
-    wanted = own.items('ssl.enabled.protocols') or list(VERSIONS)
-    if odd := next((name for name in wanted if name not in VERSIONS), None):
-        raise own.wrong('ssl.enabled.protocols', f'takes some of {", ".join(VERSIONS)}, not {odd!r}')
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version, context.maximum_version = (best(VERSIONS[name] for name in wanted)
-                                                        for best in (min, max))
-    context.options |= ssl.OP_NO_RENEGOTIATION
+    context, versions = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), tls_versions(own)
+    context.minimum_version, context.maximum_version = min(versions), max(versions)
+    context.options |= ssl.OP_NO_RENEGOTIATION   # a client could keep us busy with it
     load_identity(context, own, listener)
-    auth = read_choice(own, 'ssl.client.auth', tuple(CLIENT_AUTH)) or 'none'
-    if listener.authenticated and f'listener.name.{listener.name.lower()}.ssl.client.auth' not in properties.settings:
-        auth = 'none'
+    auth = client_auth(properties, listener)
     context.verify_mode = CLIENT_AUTH[auth]
     if auth != 'none': load_trust(context, own)
     return context

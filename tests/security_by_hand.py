@@ -106,8 +106,8 @@ class Certificates:
 
     def openssl(self, *arguments): subprocess.run(['openssl', *arguments], cwd=self.place, check=True, capture_output=True, timeout=PATIENCE)
 
-    def make(self, name: str, subject: str, signer: str = 'us', days: str = '2'):
-        (self.place/'names').write_text('subjectAltName=DNS:localhost,IP:127.0.0.1')
+    def make(self, name: str, subject: str, signer: str = 'us', days: str = '2', extension: str = 'subjectAltName=DNS:localhost,IP:127.0.0.1'):
+        (self.place/'names').write_text(extension)
         self.openssl('req', *NEW_KEY, '-keyout', f'{name}.key', '-out', f'{name}.csr', '-subj', subject)
         self.openssl('x509', '-req', '-in', f'{name}.csr', '-CA', f'{signer}.crt', '-CAkey', f'{signer}.key', '-CAcreateserial', '-days', days,
                      '-out', f'{name}.crt', '-extfile', 'names')

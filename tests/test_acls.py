@@ -2,7 +2,7 @@
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from kafka_scratch.acls import (AclConfig, AclCreation, AlterUserScramCredentialsRequest, Authorizer, CreateAclsRequest, DeleteAclsFilter, DeleteAclsRequest,
                                 DescribeAclsRequest, DescribeUserScramCredentialsRequest, Rules, ScramCredentialUpsertion, alter_user_scram_credentials,
@@ -85,6 +85,31 @@ def test_remembering_has_an_end():
     IMAGE = SimpleNamespace(acls={}, last_offset=1)
     for number in range(25_000): authorizer(Caller(), 3, 2, f'topic-{number}')
     assert len(authorizer.known) <= authorizer.most
+
+
+def test_names_that_are_too_long_are_not_remembered():
+    "Whoever asks makes them up: a group's name may be as long as a string can be."
+    image = SimpleNamespace(acls={}, last_offset=1)
+    authorizer = Authorizer(AclConfig(frozenset(), True), lambda: image)
+    assert all(authorizer(Caller(), 3, 3, 'x' * length) for length in (1, 249, 250, 32_767) for _ in range(2))
+    assert sorted(len(name) for *_, name in authorizer.known) == [1, 249]
+
+
+def rule(pattern_type, permission_type, name='ab'):
+    return AccessControlEntryRecord(id=bytes(16), resource_type=2, resource_name=name, pattern_type=pattern_type, principal='User:alice', host='*', operation=4,
+                                    permission_type=permission_type)
+
+
+@settings(max_examples=400)
+@given(st.lists(rules, max_size=8), callers, st.sampled_from([3, 4]))
+@example([rule(4, 3), rule(3, 2)], Caller('User:alice'), 4)
+@example([rule(4, 3), rule(4, 2, 'a')], Caller('User:alice'), 4)
+def test_something_is_allowed_if_there_is_a_name_for_it(rules, caller, operation):
+    "As Kafka answers InitProducerId: also if the one name that is forbidden is the one that the permission begins with."
+    image = SimpleNamespace(acls=dict(enumerate(rules)), last_offset=1)
+    names = [*NAMES, *(name + '?' for name in NAMES), '?']   # each that a rule mentions, and others with the same beginnings
+    expected = any(slowly(rules, caller, operation, 2, name, False) for name in names)
+    assert Authorizer(AclConfig(frozenset(), False), lambda: image).of_some(caller, operation, 2) == expected
 
 
 def test_bits():

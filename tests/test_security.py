@@ -246,6 +246,15 @@ def test_certificates_that_are_no_good(broker, certificates, door, certificate, 
     others_are_served(broker)
 
 
+def test_an_authority_that_another_one_has_signed(tmp_path, certificates):
+    "Kafka trusts whoever is in its list, also if who has signed them isn't: one office, and not all of the company."
+    certificates.make('office', '/CN=office', extension='basicConstraints=critical,CA:TRUE')
+    certificates.make('carol', '/CN=carol', signer='office')
+    with doors(tmp_path, certificates, **{'ssl.truststore.location': certificates.place/'office.crt', 'super.users': 'User:ANONYMOUS;User:CN=carol'}) as found:
+        with Person(found['REQUIRED'], certificates.client('carol')) as person: assert topics_seen(person) == []
+        with Person(found['REQUIRED'], certificates.client('alice')) as person: assert topics_seen(person) is None
+
+
 def test_a_client_that_does_not_trust_us(broker, certificates):
     with pytest.raises(ssl.SSLCertVerificationError): Person(broker['SSL'], certificates.client(trusts='others'))
     others_are_served(broker)

@@ -162,6 +162,21 @@ def test_many_requests_behind_a_fetch_that_waits(broker):
         sender.join()
 
 
+def test_fetches_behind_fetches_that_wait(broker):
+    "A client that asks faster than its time is up: the broker reads no more of it than it can put aside."
+    sent = asking(0, 'quiet', 0, max_wait_ms=1) * 400_000
+    assert len(sent) > 30 * MB
+    before = broker.memory()
+    with broker.client() as client:
+        client.socket.settimeout(0.2)
+        at, deadline = 0, time.monotonic() + 4
+        while time.monotonic() < deadline:
+            with contextlib.suppress(TimeoutError): at += client.socket.send(sent[at:at + MB])
+            with contextlib.suppress(BlockingIOError): client.socket.recv(MB, socket.MSG_DONTWAIT)
+        assert broker.memory() - before < 12 * MB
+    assert read_api_versions(broker.ask(api_versions(1)))
+
+
 # --- Clients that go away ---------------------------------------------------------------------------------------------
 
 def connections(broker) -> int:
