@@ -8,5 +8,8 @@ __all__ = []
 # %% ../nbs/69_main.ipynb #9238861f
 #| eval: false
 import sys
-from .cli import main
-if __name__ == '__main__': sys.exit(main())
+if __name__ == '__main__':
+    try:
+        from kafka_scratch.cli import main
+        sys.exit(main())
+    except KeyboardInterrupt: sys.exit(130)

@@ -12,12 +12,13 @@ from collections import namedtuple
 from .frames import ErrorCode, error_name
 from .client import Client, Unanswered, UnknownTopic, find_offsets
 from .list_offsets import EARLIEST, LATEST
-from .configs import TOPIC, DescribeConfigsRequest, DescribeConfigsResource, describe_configs
+from .configs import TOPIC
+from .config_apis import DescribeConfigsRequest, DescribeConfigsResource, describe_configs
 from .topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, create_topics
 from .topics import DeleteTopicsRequest, DeleteTopicState, delete_topics
 from .group_admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 from .group_admin import delete_groups, describe_groups, list_groups
-from .member import ask_coordinator, commit_offsets, places_in
+from .member import ask_coordinator, commit_offsets, read_assignment
 
 # %% ../nbs/62_admin.ipynb #3cfb63d2
 def check_done(what: str, answer):
@@ -42,7 +43,8 @@ def delete_topic(client: Client, name: str):
     timeout_ms = int(client.patience * 1000)
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], topic_names=[name], timeout_ms=timeout_ms)
     answer = client.ask_anybody(delete_topics, request).responses[0]
-    if answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: raise UnknownTopic(f'{client} has no topic {name!r}')
+    if answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        raise UnknownTopic(f'{client} has no topic {name!r}')
     check_done(f"the topic {name!r} can't be deleted", answer)
     client.topics.pop(name, None)
 
@@ -56,15 +58,16 @@ def topic_settings(client: Client, names) -> dict[str, dict[str, str | None]]:
     answer = client.ask_anybody(describe_configs, DescribeConfigsRequest(resources=resources))
     for each in answer.results: check_done(f'the settings of {each.resource_name!r}', each)
     shown = lambda config: '(hidden)' if config.is_sensitive else config.value
-    return {each.resource_name: {config.name: shown(config) for config in each.configs if config.config_source == OF_THE_TOPIC}
+    own = lambda configs: [config for config in configs if config.config_source == OF_THE_TOPIC]
+    return {each.resource_name: {config.name: shown(config) for config in own(each.configs)}
             for each in answer.results}
 
 # %% ../nbs/62_admin.ipynb #66aa46f5
 def topic_ends(client: Client, topics) -> dict[tuple[str, int], tuple[int, int]]:
     "Where the partitions of topics begin and end; those without a leader are left out: nobody could tell."
-    places = [(topic.name, p.partition_index) for topic in topics for p in topic.partitions if p.leader_id >= 0]
-    starts, ends = (find_offsets(client, dict.fromkeys(places, when)) if places else {} for when in (EARLIEST, LATEST))
-    return {place: (starts[place], ends[place]) for place in places}
+    led = [(topic.name, p.partition_index) for topic in topics for p in topic.partitions if p.leader_id >= 0]
+    starts, ends = (find_offsets(client, dict.fromkeys(led, when)) if led else {} for when in (EARLIEST, LATEST))
+    return {partition: (starts[partition], ends[partition]) for partition in led}
 
 # %% ../nbs/62_admin.ipynb #16eb7689
 def all_groups(client: Client) -> dict:
@@ -78,18 +81,18 @@ def all_groups(client: Client) -> dict:
     return dict(sorted(found.items()))
 
 # %% ../nbs/62_admin.ipynb #096571d4
-GroupView = namedtuple('GroupView', 'group_id state kind assignor members')           # members: list of MemberView
-MemberView = namedtuple('MemberView', 'member_id client_id client_host places')   # places: (topic, partition) that it reads
+GroupView = namedtuple('GroupView', 'group_id state kind assignor members')            # members: list of MemberView
+MemberView = namedtuple('MemberView', 'member_id client_id client_host assignment')    # list of (topic, partition)
 
 def view_group(client: Client, group_id: str) -> GroupView:
     "A group, and who is in it."
-    errors = lambda answer: answer.groups[0].error_code
-    group = ask_coordinator(client, group_id, describe_groups, DescribeGroupsRequest(groups=[group_id]), errors).groups[0]
+    request, errors = DescribeGroupsRequest(groups=[group_id]), lambda answer: answer.groups[0].error_code
+    group = ask_coordinator(client, group_id, describe_groups, request, errors).groups[0]
     unknown = group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or group.group_state == 'Dead'
     if unknown: return view_consumer_group(client, group_id) or no_such_group(client, group_id)
     check_done(f'the group {group_id!r}', group)
-    places = lambda each: places_in(each.member_assignment) if group.protocol_type == 'consumer' else []
-    members = [MemberView(each.member_id, each.client_id, each.client_host, places(each)) for each in group.members]
+    assigned = lambda each: read_assignment(each.member_assignment) if group.protocol_type == 'consumer' else []
+    members = [MemberView(each.member_id, each.client_id, each.client_host, assigned(each)) for each in group.members]
     return GroupView(group_id, group.group_state, 'classic', group.protocol_data, members)
 
 def no_such_group(client: Client, group_id: str):
@@ -98,21 +101,22 @@ def no_such_group(client: Client, group_id: str):
 # %% ../nbs/62_admin.ipynb #3a3f0ff4
 def view_consumer_group(client: Client, group_id: str) -> GroupView | None:
     "The same for a group of KIP-848, if it is one, and if the cluster knows such groups."
-    from kafka_scratch.consumer_groups import ConsumerGroupDescribeRequest, consumer_group_describe
+    from kafka_scratch.consumer_group_heartbeat import ConsumerGroupDescribeRequest, consumer_group_describe
     if not any(consumer_group_describe.key in line.versions for line in client.lines.values()): return None
     request, errors = ConsumerGroupDescribeRequest(group_ids=[group_id]), lambda answer: answer.groups[0].error_code
     group = ask_coordinator(client, group_id, consumer_group_describe, request, errors).groups[0]
     if group.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION): return None
     check_done(f'the group {group_id!r}', group)
-    places = lambda each: [(topic.topic_name, n) for topic in each.assignment.topic_partitions for n in topic.partitions]
-    members = [MemberView(each.member_id, each.client_id, each.client_host, places(each)) for each in group.members]
+    topics = lambda each: each.assignment.topic_partitions
+    assigned = lambda each: [(topic.topic_name, number) for topic in topics(each) for number in topic.partitions]
+    members = [MemberView(each.member_id, each.client_id, each.client_host, assigned(each)) for each in group.members]
     return GroupView(group_id, group.group_state, 'consumer', group.assignor_name, members)
 
 # %% ../nbs/62_admin.ipynb #b615bc0e
 def delete_group(client: Client, group_id: str):
     "Deletes a group, and what it remembers. Nobody may be in it."
-    errors = lambda answer: answer.results[0].error_code
-    answer = ask_coordinator(client, group_id, delete_groups, DeleteGroupsRequest(groups_names=[group_id]), errors).results[0]
+    request, errors = DeleteGroupsRequest(groups_names=[group_id]), lambda answer: answer.results[0].error_code
+    answer = ask_coordinator(client, group_id, delete_groups, request, errors).results[0]
     if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND: no_such_group(client, group_id)
     if answer.error_code == ErrorCode.NON_EMPTY_GROUP:
         raise Unanswered(f"the group {group_id!r} can't be deleted: somebody is in it")
@@ -121,5 +125,5 @@ def delete_group(client: Client, group_id: str):
 def set_offsets(client: Client, group_id: str, offsets: dict[tuple[str, int], int]):
     "Lets a group go on somewhere else. Nobody may be in it."
     code = commit_offsets(client, group_id, offsets)
-    if not code: return
-    raise Unanswered(f"the group {group_id!r} can't be moved while somebody is in it: the broker says {error_name(code)}")
+    why = f'while somebody is in it: the broker says {error_name(code)}'
+    if code: raise Unanswered(f"the group {group_id!r} can't be moved {why}")

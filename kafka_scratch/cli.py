@@ -10,12 +10,12 @@ __all__ = ['PAGE', 'FORMS', 'SERVE_EXAMPLES', 'RECORD_EXAMPLES', 'PRODUCE_EXAMPL
            'as_picture', 'inspect_command', 'serve_config', 'serve_command', 'Progress', 'read_log', 'image_command',
            'json_bytes', 'record_json', 'records_in', 'records_command', 'spark_chapters', 'start_spark', 'hush',
            'tables_command', 'table_options', 'tell_failure', 'tell_summary', 'add_serve', 'add_image', 'natural',
-           'add_records', 'to_console', 'seconds', 'described', 'add_produce', 'add_consume', 'add_listing',
-           'add_topics', 'positive', 'add_groups', 'add_reset', 'add_tables', 'add_table_choices', 'add_inspect',
-           'add_kinds', 'parser', 'main']
+           'add_records', 'to_console', 'open_line_for', 'seconds', 'described', 'add_produce', 'add_consume',
+           'add_listing', 'add_topics', 'positive', 'add_groups', 'add_reset', 'add_tables', 'add_table_choices',
+           'add_inspect', 'add_kinds', 'parser', 'replace_missing_streams', 'Terminated', 'end_soon', 'main']
 
 # %% ../nbs/68_cli.ipynb #d866f958
-import argparse, difflib, hashlib, html, json, os, re, struct, sys, time
+import argparse, difflib, hashlib, html, json, os, re, signal, struct, sys, time
 from . import __version__
 from .primitives import DecodeError
 from .frames import API_NAMES, Api, explain_request, explain_response
@@ -195,23 +195,23 @@ def inspect_command(options) -> int:
 def serve_config(options):
     "The configuration: the file's, if there is one, and what was typed."
     from kafka_scratch.config import read_config, read_text
-    from kafka_scratch.running import properties_text
+    from kafka_scratch.console import BadArgument, read_setting
+    from kafka_scratch.running import setting_texts
     typed = {}
     if options.log_dir is not None: typed |= {'log.dirs': options.log_dir, 'metadata.log.dir': ''}
-    for text in options.settings:
-        name, found, value = text.partition('=')
-        if not found or not name.strip(): raise BadInput(f'a setting is NAME=VALUE, not {text!r}')
-        typed[name.strip()] = value.strip()
-    text = read_text(options.properties) + '\n' if options.properties else ''
+    try: typed |= dict(map(read_setting, options.settings))
+    except BadArgument as error: raise BadInput(str(error)) from None
+    text = read_text(options.properties) if options.properties else ''
     source = options.properties or ('the command line' if typed or options.port is not None else 'the defaults')
-    config = read_config(text + properties_text(typed), source)
+    config = read_config(text, source, setting_texts(typed))
     if options.port is None: return config
     for listener in config.listeners:
         if listener.protocol != 'PLAINTEXT':
-            raise BadInput(f'--port {options.port} would replace the listener {listener.name}, which is {listener.protocol}, by one for everybody: '
+            guarded = f'the listener {listener.name}, which is {listener.protocol}'
+            raise BadInput(f'--port {options.port} would replace {guarded}, by one for everybody: '
                            'change the port in `listeners`')
     open_door = {'listeners': f'PLAINTEXT://localhost:{options.port}', 'advertised.listeners': ''}
-    return read_config(text + properties_text(open_door | typed), source)
+    return read_config(text, source, setting_texts(open_door | typed))
 
 # %% ../nbs/68_cli.ipynb #a374442d
 def serve_command(options) -> int:
@@ -222,7 +222,8 @@ def serve_command(options) -> int:
     from kafka_scratch.node import Node
     if options.trace not in (None, 'short', 'full') and options.properties is None:   # --trace server.properties
         options.trace, options.properties = 'short', options.trace
-    if options.trace not in (None, 'short', 'full'): raise BadInput(f'--trace is short or full, not {options.trace!r}')
+    if options.trace not in (None, 'short', 'full'):
+        raise BadInput(f'--trace is short or full, not {options.trace!r}')
     open_missing_streams()
     def start(config):
         node = Node(config)
@@ -282,7 +283,7 @@ def image_command(options) -> int:
 
 # %% ../nbs/68_cli.ipynb #18c689ee
 def json_bytes(data: bytes | None, most: int | None = None) -> dict | None:
-    "Bytes for JSON: `json_bytes(b'hi')` is `{'hex': '6869'}`, and of more than `most` bytes only length and hash are left."
+    "Bytes for JSON: `json_bytes(b'hi')` is `{'hex': '6869'}`; of more than `most` bytes, their length and hash."
     if data is None: return None
     if most is not None and len(data) > most: return {'len': len(data), 'sha256': hashlib.sha256(data).hexdigest()}
     return {'hex': bytes(data).hex()}
@@ -290,8 +291,9 @@ def json_bytes(data: bytes | None, most: int | None = None) -> dict | None:
 def record_json(source, batch, record, most: int | None = None) -> dict:
     "A record as a Java consumer sees it; and one for brokers, which no consumer sees, with a note that it is one."
     from kafka_scratch.records import control_type
-    found = dict(topic=source.topic, partition=source.partition, offset=record.offset, leaderEpoch=batch.header.partition_leader_epoch,
-                 timestamp=record.timestamp, timestampType='LOG_APPEND_TIME' if batch.log_append_time else 'CREATE_TIME',
+    found = dict(topic=source.topic, partition=source.partition, offset=record.offset,
+                 leaderEpoch=batch.header.partition_leader_epoch, timestamp=record.timestamp,
+                 timestampType='LOG_APPEND_TIME' if batch.log_append_time else 'CREATE_TIME',
                  key=json_bytes(record.key, most), value=json_bytes(record.value, most),
                  headers=[(key, json_bytes(value, most)) for key, value in record.headers])
     return found | dict(control=True, controlType=control_type(record.key)) if batch.control else found
@@ -327,7 +329,8 @@ def spark_chapters():
         if find_spec('pyspark') is None: raise ImportError(name='pyspark')
         from kafka_scratch.spark import export, session
     except ImportError as error:
-        raise BadInput(f"this command needs {error.name}, which isn't installed: pip install 'kafka_scratch[spark]'") from None
+        how = "pip install 'kafka_scratch[spark]'"
+        raise BadInput(f"this command needs {error.name}, which isn't installed: {how}") from None
     return export, session
 
 def start_spark(options):
@@ -361,7 +364,8 @@ def tables_command(options) -> int:
     try:
         names = options.tables and [name.strip() for name in options.tables.split(',')]
         tell = (lambda progress: show(export.progress_line(progress))) if watched else None
-        summary = export.export_tables(start, options.log_dir, options.out, names, table_options(options), options.compression, tell)
+        wishes = names, table_options(options), options.compression
+        summary = export.export_tables(start, options.log_dir, options.out, *wishes, tell)
     except export.BadOption as error: raise BadInput(str(error)) from None
     except (export.Failed, export.Damaged) as error:
         line.done()
@@ -375,8 +379,8 @@ def tables_command(options) -> int:
 # %% ../nbs/68_cli.ipynb #b3137cd5
 def table_options(options) -> dict:
     "What was typed, under the names that the tables know."
-    typed = dict(topics=options.topics, isolationLevel=options.isolation, onDamage=options.on_damage, startingTimestamp=options.first,
-                 endingTimestamp=options.end, splitSize=options.split_size)
+    typed = dict(topics=options.topics, isolationLevel=options.isolation, onDamage=options.on_damage,
+                 startingTimestamp=options.first, endingTimestamp=options.end, splitSize=options.split_size)
     return {name: value for name, value in typed.items() if value is not None}
 
 def tell_failure(error: Exception, verbose: bool) -> int:
@@ -389,7 +393,8 @@ def tell_summary(summary, seconds: float, as_json: bool):
     "What was written, for people or for machines."
     for note in summary.notes: print(f'kafka-scratch: {note}', file=sys.stderr)
     tables = {name: written._asdict() for name, written in summary.tables.items()}
-    if as_json: print(json.dumps(dict(out=summary.out, run=summary.run, tables=tables, notes=summary.notes, seconds=round(seconds, 3)), indent=2))
+    found = dict(out=summary.out, run=summary.run, tables=tables, notes=summary.notes, seconds=round(seconds, 3))
+    if as_json: print(json.dumps(found, indent=2))
     elif any(written.files for written in summary.tables.values()) or summary.notes: print(summary)
     else: print(f'nothing is new since run {summary.run}')
 
@@ -407,7 +412,8 @@ def add_serve(commands):
         'listen on this port of localhost, in place of all listeners of the file; 0 takes a free one')
     serve.add_argument('--log-dir', metavar='DIR', help='keep the logs there')
     serve.add_argument('--set', dest='settings', action='append', default=[], metavar='NAME=VALUE', help=
-        "any other setting of Kafka's (those that this broker knows), also one of the file; can be given several times")
+        "any other setting of Kafka's (those that this broker knows), also one of the file; "
+        'can be given several times')
     serve.add_argument('--trace', nargs='?', const='short', metavar='full', help=
         'print every request and every answer, in a line; with --trace=full, every byte. Passwords are left out')
     serve.set_defaults(run=serve_command)
@@ -420,10 +426,10 @@ def add_image(commands):
     image.set_defaults(run=image_command)
 
 # %% ../nbs/68_cli.ipynb #45bd0696
-def natural(text: str) -> int:
+def natural(text: str, least: int = 0) -> int:
     "A number that isn't negative, from the command line."
-    if re.fullmatch(r'\d{1,19}', text): return int(text)
-    raise argparse.ArgumentTypeError(f'{text!r} is no number from 0 on')
+    if re.fullmatch(r'\d{1,19}', text) and least <= int(text) < 2**63: return int(text)
+    raise argparse.ArgumentTypeError(f'{text!r} is no number from {least} on')
 
 RECORD_EXAMPLES = """examples:
   kafka-scratch records /var/lib/kafka/data --topic orders
@@ -432,7 +438,8 @@ RECORD_EXAMPLES = """examples:
 
 def add_records(commands):
     records = commands.add_parser(
-        'records', help='print the records of topics as JSON', epilog=RECORD_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
+        'records', help='print the records of topics as JSON', epilog=RECORD_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         description='Prints the records in a log directory, a line of JSON for each. Nothing is changed there.\n'
                     'Exit code 1 if a log is damaged: then what came before is printed, and where it is.')
     records.add_argument('path', metavar='LOG_DIR_OR_SEGMENT', help=
@@ -452,12 +459,24 @@ def to_console(command, name: str):
     "Leads a command to its chapter."
     def run(options) -> int:
         from kafka_scratch import console
+        options.open_line = open_line_for(options.command_config)
         return console.run(name, options)
     command.add_argument('-b', '--bootstrap-server', default='localhost:9092', metavar='HOST:PORT', help=
-        'a broker of the cluster, or several with commas between them; any Kafka that listens on PLAINTEXT (default: localhost:9092)')
+        'a broker of the cluster, or several with commas between them (default: localhost:9092)')
+    command.add_argument('--command-config', metavar='FILE', help=
+        "how to get in where that takes TLS or a password: a client's properties file, as Kafka's tools take it")
     command.add_argument('--timeout', type=seconds, default=30.0, metavar='SECONDS', help=
         'how long to wait for an answer (default: 30)')
     command.set_defaults(run=run)
+
+def open_line_for(path: str | None):
+    "What opens lines to brokers, as a client's properties file wants it."
+    from kafka_scratch.client import Line
+    if path is None: return Line
+    from kafka_scratch.config import ConfigError
+    from kafka_scratch.secure_client import line_opener
+    try: return line_opener(path)
+    except ConfigError as error: raise BadInput(str(error)) from None
 
 def seconds(text: str) -> float:
     "A time to wait, from the command line."
@@ -480,7 +499,8 @@ def add_produce(commands):
         "that Java's producer would choose for it; one without goes to any."), PRODUCE_EXAMPLES)
     produce.add_argument('topic')
     produce.add_argument('--format', choices=['value', 'key-value', 'json'], default='value', help=
-        'what is in a line: a value, a key and a value, or JSON as `consume --format json` prints it (default: value)')
+        'what is in a line: a value, a key and a value, or JSON as `consume --format json` prints it '
+        '(default: value)')
     produce.add_argument('--separator', default='\\t', metavar='TEXT', help=
         'what stands between key and value (default: \\t, a tab)')
     produce.add_argument('--null', metavar='TEXT', help='a key or a value that is this text is null')
@@ -489,8 +509,8 @@ def add_produce(commands):
         'a header of all records; can be given several times')
     produce.add_argument('-p', '--partition', type=natural, metavar='N', help=
         'write to this partition, whatever the key')
-    produce.add_argument('-z', '--compression', choices=['none', 'gzip', 'snappy', 'lz4', 'zstd'], default='none', help=
-        '(default: none)')
+    codecs = ['none', 'gzip', 'snappy', 'lz4', 'zstd']
+    produce.add_argument('-z', '--compression', choices=codecs, default='none', help='(default: none)')
     produce.add_argument('--acks', choices=['1', 'all'], default='all', help=
         'when a record counts as written: when the leader has it, or all replicas in sync (default: all)')
     to_console(produce, 'produce')
@@ -518,7 +538,8 @@ def add_consume(commands):
     consume.add_argument('--committed', action='store_true', help=
         'leave out what was written in transactions that were aborted or are open')
     consume.add_argument('--format', choices=['value', 'key-value', 'json', 'long'], default='value', help=
-        'what to print: values, keys and values, all of it as JSON, or with partition, offset and time (default: value)')
+        'what to print: values, keys and values, all of it as JSON, or with partition, offset and time '
+        '(default: value)')
     consume.add_argument('--separator', default='\\t', metavar='TEXT', help=
         'what to print between key and value (default: \\t, a tab)')
     consume.add_argument('--null', metavar='TEXT', help='what to print for null (default: null)')
@@ -533,13 +554,15 @@ def add_listing(command, all_of_them: bool = False, quiet: bool = True):
     command.add_argument('--json', action='store_true', help='print JSON')
     if quiet: command.add_argument('-q', '--quiet', action='store_true', help='print names only')
     if not all_of_them: return
-    command.add_argument('-a', '--all', action='store_true', help="also the cluster's own topics, such as __consumer_offsets")
+    command.add_argument('-a', '--all', action='store_true', help=
+        "also the cluster's own topics, such as __consumer_offsets")
 
 def add_topics(commands):
     short = 'list, create, describe or delete topics'
     topics = described(commands, 'topics', short, 'Topics of a cluster.', TOPIC_EXAMPLES)
     actions = topics.add_subparsers(dest='action', required=True, metavar='ACTION')
-    listed = described(actions, 'list', 'what topics there are', 'Lists topics. Records are counted by their offsets.')
+    listed = described(actions, 'list', 'what topics there are',
+                       'Lists topics. Records are counted by their offsets.')
     add_listing(listed, all_of_them=True)
     to_console(listed, 'topics list')
     create = described(actions, 'create', 'make topics', 'Makes topics.', TOPIC_EXAMPLES.splitlines()[1])
@@ -561,8 +584,7 @@ def add_topics(commands):
 
 def positive(text: str) -> int:
     "A number from 1 on, from the command line."
-    if natural(text) > 0: return int(text)
-    raise argparse.ArgumentTypeError(f'{text!r} is no number from 1 on')
+    return natural(text, 1)
 
 # %% ../nbs/68_cli.ipynb #18f5bf27
 GROUP_EXAMPLES = """  kafka-scratch groups list
@@ -580,7 +602,8 @@ def add_groups(commands):
     describe.add_argument('groups', nargs='+', metavar='GROUP')
     add_listing(describe, quiet=False)
     to_console(describe, 'groups describe')
-    delete = described(actions, 'delete', 'delete groups', 'Deletes groups, and what they remember. Nobody may be in them.')
+    delete = described(actions, 'delete', 'delete groups',
+                       'Deletes groups, and what they remember. Nobody may be in them.')
     delete.add_argument('groups', nargs='+', metavar='GROUP')
     to_console(delete, 'groups delete')
     add_reset(actions)
@@ -601,7 +624,7 @@ def add_reset(actions):
 # %% ../nbs/68_cli.ipynb #edeb0860
 TABLE_EXAMPLES = """examples:
   kafka-scratch tables /var/lib/kafka/data --out /data/tables
-  kafka-scratch tables /var/lib/kafka/data --out /data/orders --tables records --topics orders --isolation read_committed
+  kafka-scratch tables /var/lib/kafka/data --out /data/orders --tables records --topics orders
   kafka-scratch tables /mnt/kafka/data --out /mnt/tables --master spark://host:7077 --json
 
 The second run into the same directory adds only what is new. Read the tables with
@@ -609,32 +632,43 @@ The second run into the same directory adds only what is new. Read the tables wi
 
 def add_tables(commands):
     tables = commands.add_parser(
-        'tables', help='write a log directory as tables in Parquet', epilog=TABLE_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
-        description='Writes the tables of a log directory as Parquet, a directory for each table, with Spark. Nothing is changed in the logs.\n'
-                    'All of it is written, or nothing. Exit code 1 if a log is damaged or a worker failed, 2 if something is wrong with the question.')
+        'tables', help='write a log directory as tables in Parquet', epilog=TABLE_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description='Writes the tables of a log directory as Parquet, a directory for each table, with Spark. '
+                    'Nothing is changed in the logs.\n'
+                    'All of it is written, or nothing. Exit code 1 if a log is damaged or a worker failed, '
+                    '2 if something is wrong with the question.')
     tables.add_argument('log_dir', metavar='LOG_DIR', help='a log directory, or the directory of a partition in it')
-    tables.add_argument('--out', required=True, metavar='DIR', help='where the tables are, or will be: a new directory, an empty one, or that of a run before')
+    tables.add_argument('--out', required=True, metavar='DIR', help=
+        'where the tables are, or will be: a new directory, an empty one, or that of a run before')
     tables.add_argument('--tables', metavar='NAMES', help=
-        'with commas between them: records, batches, metadata_records, topics, partitions, configs, brokers (default: all that can be had)')
-    tables.add_argument('--topics', metavar='NAMES', help='records and batches of these topics only; internal ones are written only if named here')
+        'with commas between them: records, batches, metadata_records, topics, partitions, configs, brokers '
+        '(default: all that can be had)')
+    tables.add_argument('--topics', metavar='NAMES', help=
+        'records and batches of these topics only; internal ones are written only if named here')
     add_table_choices(tables)
-    tables.add_argument('--master', metavar='URL', help="where Spark runs (default: local[*], here with all cores); workers elsewhere must see both "
-                                                        'directories at the same place')
+    tables.add_argument('--master', metavar='URL', help=
+        'where Spark runs (default: local[*], here with all cores); workers elsewhere must see both '
+        'directories at the same place')
     tables.add_argument('--json', action='store_true', help='print the summary as JSON')
-    tables.add_argument('--verbose', action='store_true', help='let Spark talk, and show all it has to say about a failure')
+    tables.add_argument('--verbose', action='store_true', help=
+        'let Spark talk, and show all it has to say about a failure')
     tables.set_defaults(run=tables_command)
 
 # %% ../nbs/68_cli.ipynb #1c5bbe95
 def add_table_choices(tables):
     tables.add_argument('--isolation', choices=['read_uncommitted', 'read_committed'], help=
-        'read_committed leaves out what was aborted or is undecided, and records that are for brokers only (default: read_uncommitted)')
+        'read_committed leaves out what was aborted or is undecided, and records that are for brokers only '
+        '(default: read_uncommitted)')
     tables.add_argument('--on-damage', choices=['fail', 'skip', 'quarantine'], help=
-        'what to do if a batch is damaged: fail, leave it out, or leave it out and tell of it in a table `damage` (default: fail)')
+        'what to do if a batch is damaged: fail, leave it out, or leave it out and tell of it in a table `damage` '
+        '(default: fail)')
     tables.add_argument('--from', dest='first', metavar='TIME', help=
         'leave out records from before: milliseconds since 1970, or like 2024-05-01T12:00:00Z')
     tables.add_argument('--to', dest='end', metavar='TIME', help='leave out records from this time on')
     tables.add_argument('--split-size', metavar='SIZE', help='bytes of log in a file, more or less (default: 128m)')
-    tables.add_argument('--compression', default='snappy', metavar='CODEC', help='snappy, zstd, gzip, lz4 or none (default: snappy)')
+    tables.add_argument('--compression', default='snappy', metavar='CODEC', help=
+        'snappy, zstd, gzip, lz4 or none (default: snappy)')
 
 # %% ../nbs/68_cli.ipynb #76f17360
 EXAMPLES = """examples:
@@ -666,7 +700,8 @@ def add_kinds(kind):
 def parser() -> argparse.ArgumentParser:
     "What can be typed, and the help for it."
     top = argparse.ArgumentParser(
-        'kafka-scratch', description='Kafka, written to be read: a broker, a client, and tools to look at their bytes.')
+        'kafka-scratch',
+        description='Kafka, written to be read: a broker, a client, and tools to look at their bytes.')
     top.add_argument('--version', action='version', version=f'kafka_scratch {__version__}')
     commands = top.add_subparsers(dest='command', required=True, metavar='COMMAND')
     for add in (add_serve, add_produce, add_consume, add_topics, add_groups,
@@ -674,8 +709,20 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 # %% ../nbs/68_cli.ipynb #bd1de506
+def replace_missing_streams():
+    "Streams that were closed before we began."
+    for name, mode in (('stdin', 'r'), ('stdout', 'w'), ('stderr', 'w')):
+        if getattr(sys, name) is None: setattr(sys, name, open(os.devnull, mode))
+
+class Terminated(KeyboardInterrupt):
+    "Like Ctrl-C, but from somebody else."
+
+def end_soon(*_): raise Terminated
+
 def main(arguments: list[str] | None = None) -> int:
     "The program: returns its exit code."
+    replace_missing_streams()
+    if arguments is None: signal.signal(signal.SIGTERM, end_soon)   # the process is ours
     options = parser().parse_args(arguments)
     if hasattr(sys.stdout, 'reconfigure'): sys.stdout.reconfigure(errors='backslashreplace')   # where there is no ✗
     try:
@@ -688,4 +735,5 @@ def main(arguments: list[str] | None = None) -> int:
     except (BadInput, OSError) as error:
         print(f'kafka-scratch: {error}', file=sys.stderr)
         return 2
+    except Terminated: return 143
     except KeyboardInterrupt: return 130

@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['LONGEST_ANSWER', 'CONNECTING', 'NOT_NOW', 'UNKNOWN', 'NOT_STORED', 'write_request', 'read_response', 'Unanswered',
-           'versions_in', 'common_version', 'next_try', 'Line', 'Background', 'parse_servers', 'NoBroker',
-           'UnknownTopic', 'Client', 'why', 'find_topics', 'leader_of', 'ask_leaders', 'grouped', 'check_answer',
-           'find_offsets', 'fetch_from', 'send_batch']
+           'versions_in', 'common_version', 'next_try', 'Transport', 'Line', 'Background', 'parse_servers', 'NoBroker',
+           'UnknownTopic', 'Lines', 'Client', 'why', 'find_topics', 'leader_of', 'ask_leaders', 'grouped',
+           'check_answer', 'find_offsets', 'fetch_from', 'send_batch']
 
 # %% ../nbs/30_client.ipynb #239cacac
 import asyncio, re, socket, threading, time
@@ -68,16 +68,16 @@ def next_try(frame: bytes, # the answer to ApiVersions, without its length
 # %% ../nbs/30_client.ipynb #ac97c25a
 LONGEST_ANSWER, CONNECTING = 2**31 - 1, 5.0   # bytes; seconds
 
-class Line:
-    "A connection to one broker: a question goes out, and its answer comes back."
+class Transport:
+    "Bytes to and from one broker, in time."
     def __init__(self, host: str, port: int, patience: float = 30.0):
-        self.name, self.patience, self.correlation_id = f'{host}:{port}', patience, 0
-        self.socket = socket.create_connection((host, port), min(patience, CONNECTING))
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        try: self.versions = self.greet()
-        except BaseException:
-            self.close()
-            raise
+        self.name, self.patience = f'{host}:{port}', patience
+        self.socket = self.connect(host, port)
+
+    def connect(self, host: str, port: int) -> socket.socket:
+        made = socket.create_connection((host, port), min(self.patience, CONNECTING))
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return made
 
     def close(self): self.socket.close()
 
@@ -91,6 +91,19 @@ class Line:
             if not count: raise ConnectionError(f'{self.name} closed the connection')
             at += count
         return data
+
+# %% ../nbs/30_client.ipynb #9a25659b
+class Line(Transport):
+    "A connection to one broker: a question goes out, and its answer comes back."
+    at_greeting = 'perhaps it expects TLS'                  # what may be wrong if a broker hangs up at once,
+    at_question = 'perhaps it wants to know who we are'     # or as soon as we want something
+    def __init__(self, host: str, port: int, patience: float = 30.0):
+        super().__init__(host, port, patience)
+        self.correlation_id, self.versions, self.answered = 0, {}, False
+        try: self.versions = self.greet()
+        except BaseException:
+            self.close()
+            raise
 
     def exchange(self, api: Api, version: int, request: Message) -> bytes:
         "Sends a request; returns the frame that comes back."
@@ -106,17 +119,30 @@ class Line:
         "The answer to a question, and the version in which it was asked."
         version = common_version(api, self.versions)
         if most is not None: version = min(version, most)
-        return read_response(self.exchange(api, version, request), api, version, self.correlation_id), version
+        try: frame = self.exchange(api, version, request)
+        except ConnectionError:
+            if self.answered: raise
+            raise self.hung_up('our first question', self.at_question) from None
+        self.answered = True
+        return read_response(frame, api, version, self.correlation_id), version
 
     def greet(self) -> dict[int, tuple[int, int]]:
-        "The first conversation."
-        request, version = ApiVersionsRequest(client_software_name='kafka-scratch', client_software_version='1'), 4
-        frame = self.exchange(api_versions, version, request)
-        older = next_try(frame, self.correlation_id)
-        if older is not None: frame, version = self.exchange(api_versions, older, request), older
+        "The first conversation: what does this broker speak?"
+        try: version, frame = self.ask_versions()
+        except ConnectionError: raise self.hung_up('our first words', self.at_greeting) from None
         answer = read_response(frame, api_versions, version, self.correlation_id)
         if answer.error_code: raise DecodeError(f'ApiVersions is answered with {error_name(answer.error_code)}')
         return versions_in(answer)
+
+    def ask_versions(self) -> tuple[int, bytes]:
+        "The answer to ApiVersions, and its version: our newest, or an older one if the broker refuses that."
+        request, version = ApiVersionsRequest(client_software_name='kafka-scratch', client_software_version='1'), 4
+        frame = self.exchange(api_versions, version, request)
+        older = next_try(frame, self.correlation_id)
+        return (version, frame) if older is None else (older, self.exchange(api_versions, older, request))
+
+    def hung_up(self, when: str, hint: str) -> ConnectionError:
+        return ConnectionError(f'{self.name} closed the connection at {when}: {hint}')
 
 # %% ../nbs/30_client.ipynb #b1a81876
 class Background:
@@ -159,14 +185,14 @@ class NoBroker(Unanswered): "Nobody answers at any address that we know."
 class UnknownTopic(Unanswered): "A topic that the cluster doesn't have."
 
 # %% ../nbs/30_client.ipynb #60cd39c2
-class Client:
-    "Asks a cluster: finds out who leads what, goes there, and asks again if that has changed meanwhile."
+class Lines:
+    "Lines to the brokers of a cluster, each made when it is needed."
     def __init__(self, servers: str | list[tuple[str, int]],
-                 patience: float = 30.0 # seconds for each answer, and for asking again
+                 patience: float = 30.0, # seconds for each answer, and for asking again
+                 open_line=Line          # makes a line, from host, port and patience
                 ):
         self.servers = parse_servers(servers) if isinstance(servers, str) else list(servers)
-        self.patience, self.lines, self.brokers = patience, {}, {}   # address → Line; node id → address
-        self.topics = {}                                             # name → MetadataResponseTopic
+        self.patience, self.open_line, self.lines = patience, open_line, {}   # address → Line
 
     def __enter__(self): return self
     def __exit__(self, *_): self.close()
@@ -175,7 +201,7 @@ class Client:
 
     def line(self, address: tuple[str, int]) -> Line:
         "The connection to an address, made if there is none."
-        if address not in self.lines: self.lines[address] = Line(*address, self.patience)
+        if address not in self.lines: self.lines[address] = self.open_line(*address, self.patience)
         return self.lines[address]
 
     def hang_up(self, address: tuple[str, int]):
@@ -192,15 +218,23 @@ class Client:
             if not (used and again and isinstance(error, ConnectionError)): raise
         return self.ask(address, api, request, most)   # brokers close lines on which nobody has talked for a while
 
+# %% ../nbs/30_client.ipynb #d891189c
+class Client(Lines):
+    "Asks a cluster: finds out who leads what, goes there, and asks again if that has changed meanwhile."
+    def __init__(self, servers: str | list[tuple[str, int]], patience: float = 30.0, open_line=Line):
+        super().__init__(servers, patience, open_line)
+        self.brokers, self.topics = {}, {}   # node id → address; name → MetadataResponseTopic
+
+    def __repr__(self): return 'the cluster at ' + ','.join('%s:%d' % address for address in self.servers)
+
     def ask_anybody(self, api: Api, request: Message) -> Message:
         "Asks the brokers that we know, then the addresses that we were given, until one answers."
         problems = {}
         for address in dict.fromkeys([*self.brokers.values(), *self.servers]):
             try: return self.ask(address, api, request)[0]
-            except (OSError, DecodeError) as error: problems['%s:%d' % address] = why(error)
+            except (OSError, DecodeError) as error:
+                problems['%s:%d' % address] = why(error).removeprefix('%s:%d ' % address)
         raise NoBroker('no broker answers: ' + '; '.join(f'{name}: {reason}' for name, reason in problems.items()))
-
-    def __repr__(self): return 'the cluster at ' + ','.join('%s:%d' % address for address in self.servers)
 
     def look_up(self, names=None) -> dict[str, MetadataResponseTopic]:
         "The topics with these names (None: all of them), as they are led now; one that isn't there with an error."

@@ -17,7 +17,7 @@ def pytest_addoption(parser):
         'a setting of the brokers; can be given several times')
     group.addoption('--kafka-trace', action='store_true', help=
         'print what brokers hear and say; pytest shows it for tests that fail')
-    parser.addini('kafka_settings', 'settings of the brokers for tests: NAME=VALUE, one a line', type='linelist', default=[])
+    parser.addini('kafka_settings', 'settings of brokers for tests: NAME=VALUE, one a line', 'linelist', default=[])
 
 def pytest_configure(config):
     example = "@pytest.mark.kafka(topics={'orders': 3}, num_partitions=6)"
@@ -26,14 +26,11 @@ def pytest_configure(config):
 # %% ../nbs/64_pytest_plugin.ipynb #d40d032a
 def settings_of(config) -> dict[str, str]:
     "The settings for all brokers: those of the file, then those of the command line."
+    from kafka_scratch.console import BadArgument, read_setting
     from kafka_scratch.running import setting_name
-    found = {}
-    for text in [*config.getini('kafka_settings'), *config.getoption('kafka_set')]:
-        name, separator, value = text.partition('=')
-        if not separator or not name.strip():
-            raise pytest.UsageError(f'a setting of a Kafka broker is NAME=VALUE, not {text!r}')
-        found[setting_name(name.strip())] = value.strip()
-    return found
+    try: given = [read_setting(text) for text in (*config.getini('kafka_settings'), *config.getoption('kafka_set'))]
+    except BadArgument as error: raise pytest.UsageError(f'for brokers of tests, {error}') from None
+    return {setting_name(name): value for name, value in given}
 
 # %% ../nbs/64_pytest_plugin.ipynb #2dc0ef64
 def broker_for(config, topics=None, **settings):
@@ -66,7 +63,7 @@ def kafka_broker_session(request):
 NUMBERS = itertools.count(1)
 
 def topic_name(test: str) -> str:
-    "A name for a topic, from that of a test: `test_a[x y]` becomes `test_a-x-y-1`; the next time, with another number."
+    "A name for a topic, from that of a test: `test_a[x y]` becomes `test_a-x-y-1`; the next time, another number."
     return f'{re.sub("[^A-Za-z0-9._]+", "-", test).strip("-")[:200]}-{next(NUMBERS)}'
 
 @pytest.fixture

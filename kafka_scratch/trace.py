@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['TITLES', 'UNSAID', 'SECRETS', 'SENSITIVE', 'Heard', 'WITH_SECRETS', 'brief', 'is_said', 'field_text', 'value_text',
            'plain', 'records_text', 'errors_in', 'is_secret', 'hidden', 'Eavesdropper', 'Overheard', 'time_of_day',
-           'sized', 'Telling', 'every_byte', 'Trace', 'tracing']
+           'sized', 'Lines', 'every_byte', 'understand', 'Telling', 'Trace', 'tracing']
 
 # %% ../nbs/60_trace.ipynb #7d791a59
 import re, time
@@ -18,7 +18,8 @@ from .frames import read_request
 from .broker import Promise
 
 # %% ../nbs/60_trace.ipynb #a35cad87
-TITLES = 'name topic topic_name topic_id group_id index partition_index partition node_id api_key member_id key'.split()
+TITLES = """name topic topic_name topic_id group_id index partition_index partition node_id api_key member_id
+    key""".split()
 UNSAID = set("""cluster_id throttle_time_ms timeout_ms topic_authorized_operations cluster_authorized_operations
     current_leader_epoch leader_epoch correlation_id log_start_offset last_stable_offset log_append_time_ms
     preferred_read_replica""".split())
@@ -86,7 +87,8 @@ def errors_in(value) -> list[str]:
 
 # %% ../nbs/60_trace.ipynb #4addaab1
 SECRETS = {'auth_bytes', 'salt', 'salted_password', 'hmac'}
-SENSITIVE = re.compile(r'password|secret|jaas|credential|token|keystore\.(key|certificate)|private\.key|truststore\.cert', re.I)
+SENSITIVE = re.compile(r'password|secret|jaas|credential|token|keystore\.(key|certificate)|private\.key|'
+                       r'truststore\.cert', re.I)
 
 def is_secret(m: Message, name: str) -> bool:
     "Must the value of this field not be shown?"
@@ -169,8 +171,8 @@ def sized(text: str, size: int, took: str = '') -> str:
     return f'({size} bytes{", " * bool(took)}{took}) {text}'.rstrip()
 
 # %% ../nbs/60_trace.ipynb #62edbfad
-class Telling:
-    "Tells what was heard, in lines."
+class Lines:
+    "Writes lines, one for each thing that was heard."
     def __init__(self, write, full: bool = False, clock=time_of_day, timer=time.perf_counter, widest: int = 240):
         self.write, self.full, self.clock, self.timer, self.widest = write, full, clock, timer, widest
 
@@ -182,20 +184,44 @@ class Telling:
         try: self.write('\n'.join([line, *('    ' + each for each in more)]))
         except (OSError, ValueError): pass   # nobody reads it: no reason to stop serving
 
+# %% ../nbs/60_trace.ipynb #d9fa73c9
+WITH_SECRETS = {API_NAMES.index(name) for name in (
+    'SaslAuthenticate', 'AlterConfigs', 'IncrementalAlterConfigs', 'AlterUserScramCredentials', 'CreateTopics')}
+
+def every_byte(heard: Heard, buf: bytes, explain, longest: int = 64 # bytes of a field
+              ) -> list[str]:
+    "A message, byte by byte."
+    try: found = explain()
+    except Exception: return []
+    if found.error and (heard.guarded or heard.api.key in WITH_SECRETS): return []
+    buf, spans = hidden(buf, found.spans)
+    lines = annotated(buf, [span._replace(length=min(span.length, longest)) for span in spans])
+    return [*lines, *([f'✗ understood up to offset {found.end}: {found.error}'] if found.error else [])]
+
+# %% ../nbs/60_trace.ipynb #89d00d0c
+def understand(frame: bytes, broker, guarded: bool) -> tuple:
+    "A request's API (None if we don't know it), its version, the name of the client, and what it says."
+    key, version, _ = PEEK.unpack_from(frame) if len(frame) >= PEEK.size else (-1, 0, 0)
+    api = broker.apis.get(key)
+    if not api or version not in api.request.VERSIONS:
+        told = api and (key == API_VERSIONS or not guarded)   # of ApiVersions any version may be asked for
+        return api if told else None, version, '', ''
+    try:
+        header, request = read_request(frame, api, version)
+        return api, version, header.client_id or '', brief(request, broker.image.topics_by_id)
+    except Exception:   # an unknown kind of bytes, perhaps a password
+        return None if guarded else api, version, '', ''
+
+# %% ../nbs/60_trace.ipynb #a4eafe06
+class Telling(Lines):
+    "Tells what was asked and what was answered."
     def question(self, listener: Eavesdropper, frame: bytes) -> Heard:
         broker, guarded = listener.connection.broker, bool(listener.guard)
-        key, version, _ = PEEK.unpack_from(frame) if len(frame) >= PEEK.size else (-1, 0, 0)
-        api, who, text = broker.apis.get(key), f'#{listener.number}', ''
-        if guarded and api and key != API_VERSIONS and version not in api.request.VERSIONS: api = None   # no request at all?
-        try:
-            if api and version in api.request.VERSIONS:
-                header, request = read_request(frame, api, version)
-                who += f' {plain(header.client_id, 30)}' if header.client_id else ''
-                text = brief(request, broker.image.topics_by_id)
-        except Exception: api = None if guarded else api   # bytes of an unknown kind, perhaps a password
+        api, version, client_id, text = understand(frame, broker, guarded)
+        who = f'#{listener.number} {plain(client_id, 30) if client_id else ""}'.rstrip()
         heard = Heard(who, api, version, self.timer(), broker, guarded)
         framed = Int32.write(len(frame)) + frame
-        more = every_byte(heard, framed, lambda: explain_request(framed, {key: api})) if self.full and api else []
+        more = every_byte(heard, framed, lambda: explain_request(framed, {api.key: api})) if self.full and api else []
         self.tell(heard, '→', sized(text, len(framed)), more)
         return heard
 
@@ -216,20 +242,6 @@ class Telling:
         words = getattr(error, 'last_words', b'')
         if words: self.answered(heard, words)
         self.tell(heard, '✗', f'closed: {error}')
-
-# %% ../nbs/60_trace.ipynb #d9fa73c9
-WITH_SECRETS = {API_NAMES.index(name) for name in (
-    'SaslAuthenticate', 'AlterConfigs', 'IncrementalAlterConfigs', 'AlterUserScramCredentials', 'CreateTopics')}
-
-def every_byte(heard: Heard, buf: bytes, explain, longest: int = 64 # bytes of a field
-              ) -> list[str]:
-    "A message, byte by byte."
-    try: found = explain()
-    except Exception: return []
-    if found.error and (heard.guarded or heard.api.key in WITH_SECRETS): return []
-    buf, spans = hidden(buf, found.spans)
-    lines = annotated(buf, [span._replace(length=min(span.length, longest)) for span in spans])
-    return [*lines, *([f'✗ understood up to offset {found.end}: {found.error}'] if found.error else [])]
 
 # %% ../nbs/60_trace.ipynb #ad977e48
 class Trace(Telling):

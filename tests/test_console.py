@@ -23,9 +23,10 @@ sys.path.insert(0, str(ROOT))
 from benchmarks import real_kafka
 
 from kafka_scratch.client import Client, find_topics, send_batch
-from kafka_scratch.console import Item, batch_of, for_terminal, json_text, murmur2, parse_time, partition_of, show_record, table, when
+from kafka_scratch.fetch import PartitionData
+from kafka_scratch.console import Item, batch_of, for_terminal, json_text, murmur2, parse_time, partition_of, records_in, show_record, table, when
 from kafka_scratch.member import Member, assign_range, committed_offsets
-from kafka_scratch.records import LoggedRecord
+from kafka_scratch.records import LoggedRecord, write_batch
 from kafka_scratch.running import running_broker
 
 COMMAND = [sys.executable, '-m', 'kafka_scratch']
@@ -327,6 +328,74 @@ def test_answers_that_are_no(server, topic):
         assert (code, out) == (1, '') and problem in err and err.startswith('kafka-scratch: ') and err.count('\n') == 1, (arguments, err)
 
 
+def test_what_no_request_can_hold(server, topic):
+    not_utf8 = os.fsdecode(b'\xff')
+    for arguments in (['topics', 'create', not_utf8], ['topics', 'create', 'x', '-p', 10**12], ['consume', not_utf8], ['consume', topic, '-g', not_utf8], ['groups', 'describe', not_utf8]):
+        code, out, err = run(server, *arguments)
+        assert (code, out) == (2, '') and err.startswith("kafka-scratch: this can't be sent: ") and err.count('\n') == 1, (arguments, err)
+    code, out, err = run(server, 'consume', topic, '-g', '')
+    assert (code, out) == (1, '') and 'INVALID_GROUP_ID' in err
+
+
+def test_what_is_typed_is_stored_byte_by_byte(server, topic):
+    key, value, between = (os.fsdecode(data) for data in (b'k\xff', b'v\xfe', b'\xf0'))
+    done(server, 'produce', topic, '-k', key, '-H', f'h={value}', stdin=b'x')
+    record = json.loads(done(server, 'consume', topic, '--format', 'json'))
+    assert record['key'] == {'hex': '6bff'} and record['headers'] == [['h', {'hex': '76fe'}]]
+    assert done(server, 'consume', topic, '--format', 'key-value', '--separator', between).encode('utf-8', 'surrogateescape') == b'k\xff\xf0x\n'
+
+
+@pytest.mark.parametrize('line', ['{"timestamp": 1e999}', '{"timestamp": 9223372036854775808}', '{"timestamp": -2}', '[' * 100_000, '{"value": "\\ud800"}'])
+def test_json_that_is_no_record(server, topic, line):
+    code, out, err = run(server, 'produce', topic, '--format', 'json', stdin='{"value": "before"}\n' + line)
+    assert (code, out) == (1, '') and err.startswith('kafka-scratch: line 2 ') and err.count('\n') == 1
+    assert done(server, 'consume', topic) == 'before\n'
+
+
+def test_input_that_can_not_be_read(server, topic):
+    with open('/proc/self/mem', 'rb') as broken, subprocess.Popen([*COMMAND, 'produce', topic, '-b', server], stdin=broken, stderr=subprocess.PIPE, env=environment(PYTHONPATH=str(ROOT))) as process:
+        said = process.stderr.read().decode()
+    assert process.returncode == 1 and said == 'kafka-scratch: line 0 is the last that could be read: Input/output error\n'
+
+
+@pytest.mark.parametrize('command, closed', [(['produce'], '<&-'), (['consume'], '>&-'), (['consume', 'nobody'], '2>&-')])
+def test_streams_that_are_closed(server, topic, command, closed):
+    line = ' '.join([*COMMAND, *command, *([topic] if len(command) == 1 else []), '-b', server, closed])
+    ended = subprocess.run(line, shell=True, capture_output=True, timeout=60, env=environment(PYTHONPATH=str(ROOT)))
+    assert ended.returncode == (1 if 'nobody' in command else 0) and b'Traceback' not in ended.stderr
+
+
+def test_ctrl_c_while_it_starts():
+    for _ in range(3):
+        with subprocess.Popen([sys.executable, '-X', 'importtime', '-m', 'kafka_scratch', 'topics', 'list', '-b', f'127.0.0.1:{free_port()}'], stderr=subprocess.PIPE, env=environment(PYTHONPATH=str(ROOT))) as process:
+            for line in process.stderr:
+                if b'kafka_scratch.primitives' in line: break   # it is loading its chapters
+            process.send_signal(signal.SIGINT)
+            said = process.stderr.read()
+        assert process.returncode == 130 and b'Traceback' not in said
+
+
+def test_named_twice(server):
+    names = [f'twice-{random.randrange(10**12)}' for _ in range(2)]
+    assert done(server, 'topics', 'create', *names, names[0]).split() == ['created', names[0], 'created', names[1]]
+    assert done(server, 'topics', 'delete', names[0], *names).split() == ['deleted', names[0], 'deleted', names[1]]
+
+
+@pytest.mark.parametrize('number, code', [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ended_while_it_waits_for_the_others(server, topic, number, code):
+    "Somebody who isn't in the group yet leaves it all the same: or a part would be given to nobody."
+    group = f'{topic}-group'
+    with Client(server) as client:
+        member = Member(client, group, [topic])
+        member.join()
+        with subprocess.Popen([*COMMAND, 'consume', topic, '-f', '-g', group, '-b', server], env=environment(PYTHONPATH=str(ROOT))) as process:
+            wait_until(lambda: json.loads(done(server, 'groups', 'describe', group, '--json'))[0]['state'] == 'PreparingRebalance', 'the second member')
+            process.send_signal(number)
+        assert process.returncode == code
+        assert sorted(member.join()) == [(topic, 0), (topic, 1), (topic, 2)]
+        member.leave()
+
+
 @pytest.mark.parametrize('arguments', [['topics', 'list'], ['consume', 'orders'], ['produce', 'orders'], ['groups', 'list']])
 def test_nobody_is_there(arguments):
     code, out, err = run(f'127.0.0.1:{free_port()}', *arguments)
@@ -338,7 +407,8 @@ def test_nobody_is_there(arguments):
     (['consume', 'orders', '--from', 'end', '--since', '1m'], 'only one place'), (['consume', 'orders', '-g', 'g', '-p', '0'], 'the group decides'), (['consume', 'orders', '-n', 'x'], 'no number'),
     (['consume'], 'topic'), (['produce', 'orders', '-H', 'nonsense'], 'NAME=VALUE'), (['produce', 'orders', '-z', 'rar'], 'rar'), (['topics'], 'ACTION'),
     (['topics', 'create', 'x', '--set', 'nonsense'], 'NAME=VALUE'), (['topics', 'create', 'x', '-p', '0'], 'no number from 1 on'), (['groups', 'reset', 'g'], 'where to?'),
-    (['consume', 'orders', '--timeout', '-1'], 'timeout')])
+    (['consume', 'orders', '--timeout', '-1'], 'timeout'), (['produce', 'orders', '--format', 'key-value', '--separator', ''], '--separator takes'),
+    (['topics', 'create', 'x', '-p', '-1'], 'no number from 1 on')])
 def test_questions_that_are_wrong(arguments, problem):
     code, out, err = run('', *arguments)
     assert (code, out) == (2, '') and problem in err
@@ -424,7 +494,15 @@ def test_range_assignment():
         'a': [('t', 0), ('t', 1), ('t', 2)], 'b': [('t', 3), ('t', 4), ('u', 0)], 'c': []}
 
 
+def test_an_empty_marker():
+    "What compaction may leave of a transaction's marker: a batch without a record."
+    batch = write_batch([], attributes=0x30, producer_id=7, producer_epoch=0)
+    records, after = records_in(PartitionData(records=batch, aborted_transactions=[]), 0, committed=True)
+    assert records == [] and after >= 0
+
+
 def test_times():
+    assert parse_time('1969-12-31T23:59:59.999Z') == 0 == parse_time('99999999999999999999d')   # not -1, which would mean the end
     assert parse_time('1h', 10_000_000) == 6_400_000 and parse_time('2024-05-01T12:00:00+02:00') == 1714557600000
 
 

@@ -15,7 +15,7 @@ from broker_process import Client, running
 
 from kafka_scratch.client import write_request
 from kafka_scratch.checksums import crc32c
-from kafka_scratch.configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest, incremental_alter_configs
+from kafka_scratch.config_apis import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest, incremental_alter_configs
 from kafka_scratch.frames import read_request
 from kafka_scratch.node import APIS
 from kafka_scratch.produce import PartitionProduceData, ProduceRequest, TopicProduceData, produce

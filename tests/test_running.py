@@ -12,7 +12,7 @@ from kafka_scratch import running
 from kafka_scratch.client import Unanswered, fetch_from, find_topics, send_batch
 from kafka_scratch.config import ConfigError
 from kafka_scratch.records import Record, read_batches, read_records, write_batch
-from kafka_scratch.running import Broker, properties_text, running_broker, wanted_topics
+from kafka_scratch.running import Broker, running_broker, setting_texts, wanted_topics
 
 
 def write(client, topic, *values, partition=0):
@@ -147,6 +147,7 @@ def test_several_listeners():
 
 @pytest.mark.parametrize('mistake, problem', [
     (dict(log_retention_ms='soon'), 'the settings: log.retention.ms takes'), (dict(topics=['not a name']), 'not a name'), (dict(topics={'a': 0}), 'at least one'),
+    (dict(topics={'a': 'many'}), 'at least one'), (dict(num_partitions='many'), 'the settings: num.partitions takes'), (dict(group_max_size=-1), 'the settings: group.max.size takes'),
     (dict(listeners='nonsense'), 'listeners'), (dict(topics={'a': {'cleanup.policy': 'perhaps'}}), 'cleanup.policy')])
 def test_a_start_that_fails_leaves_nothing(mistake, problem, tmp_path, monkeypatch):
     monkeypatch.setattr('tempfile.tempdir', str(tmp_path))
@@ -260,7 +261,7 @@ def test_async_after_an_exception():
 # --- Settings -----------------------------------------------------------------------------------------------------------------
 
 def test_settings_as_text():
-    assert properties_text({'num_partitions': 6, 'a.b_c': True, 'list': [1, 'x'], 'gone': None}) == 'num.partitions=6\na.b_c=true\nlist=1,x\n'
+    assert setting_texts({'num_partitions': 6, 'a.b_c': True, 'list': [1, 'x'], 'gone': None}) == {'num.partitions': '6', 'a.b_c': 'true', 'list': '1,x'}
 
 
 def test_topics_as_people_write_them():

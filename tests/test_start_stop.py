@@ -381,7 +381,7 @@ def test_refuses_a_file_that_can_not_be_read(tmp_path, problem):
     if problem == 'not text': file.write_bytes(b'node.id=1\n\xff\xfe\0')
     if problem == 'not readable':
         file.touch(mode=0)
-        if os.access(file, os.R_OK): pytest.skip('root may read everything')
+        if os.access(file, os.R_OK): pytest.skip('– root may read everything')
     said = refused(tmp_path, file)
     assert f"{file} can't be read" in said
 
@@ -392,7 +392,10 @@ def test_refuses_a_file_that_can_not_be_read(tmp_path, problem):
     ('listeners=127.0.0.1:9092', "'127.0.0.1:9092' is no listener"), ('listeners=PLAINTEXT://127.0.0.1:65536', 'port'), ('listeners=', 'listeners'),
     ('listeners=SSL://127.0.0.1:9092', 'SSL'),
     ('advertised.listeners=nonsense', 'advertised.listeners'), ('log.dirs=', 'log.dirs'), ('log.dirs=\\u12', '\\u'), ('log.dirs=/\\u0000', ''), ('log.dirs=/\\ud800', ''),
-    ('log.dirs=/proc/nowhere', '/proc/nowhere'), ('socket.request.max.bytes=0', 'socket.request.max.bytes'), ('connections.max.idle.ms=soon', 'connections.max.idle.ms')])
+    ('log.dirs=/proc/nowhere', '/proc/nowhere'), ('socket.request.max.bytes=0', 'socket.request.max.bytes'), ('connections.max.idle.ms=soon', 'connections.max.idle.ms'),
+    ('listeners=PLAINTEXT://127.0.0.1:0,PLAINTEXT://127.0.0.1:0', 'two listeners called PLAINTEXT'), ('num.partitions=0', 'num.partitions'), ('num.partitions=many', 'num.partitions'),
+    ('auto.create.topics.enable=perhaps', 'auto.create.topics.enable'), ('group.max.size=x', 'group.max.size'), ('group.consumer.assignors=mine', 'group.consumer.assignors'),
+    ('offsets.retention.minutes=0', 'offsets.retention.minutes'), ('offsets.topic.num.partitions=0', 'offsets.topic.num.partitions'), ('transactional.id.expiration.ms=0', 'transactional.id.expiration.ms')])
 def test_refuses_bad_values(tmp_path, line, words):
     (tmp_path/'logs').mkdir()
     file = settings_file(tmp_path, '# the third line', line)

@@ -1,4 +1,5 @@
 "`serve --trace` and `tracing(server)`: every question, every answer, no secret, and no cost when nobody listens."
+import functools
 import signal
 import struct
 import subprocess
@@ -9,11 +10,14 @@ import pytest
 from broker_process import PATIENCE, ROOT, Client as Raw, environment, wait_until
 from kafka_scratch.acls import AlterUserScramCredentialsRequest, ScramCredentialUpsertion, alter_user_scram_credentials
 from kafka_scratch.client import Client, Line, fetch_from, find_topics, send_batch
-from kafka_scratch.configs import BROKER, AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest, incremental_alter_configs
+from kafka_scratch.config_apis import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest, incremental_alter_configs
+from kafka_scratch.configs import BROKER
 from kafka_scratch.metadata import MetadataRequest, metadata
+from kafka_scratch.metadata_records import UserScramCredentialRecord
 from kafka_scratch.records import Record, write_batch
 from kafka_scratch.running import running_broker
 from kafka_scratch.sasl import SaslAuthenticateRequest, SaslHandshakeRequest, sasl_authenticate, sasl_handshake
+from kafka_scratch.secure_client import MODULES, NotAdmitted, SecureLine, read_client_config
 from kafka_scratch.trace import plain, tracing
 
 PASSWORD = 'open-sesame-42'
@@ -165,6 +169,27 @@ def test_passwords_of_plain(full, password):
     if password == PASSWORD: assert text.count('→ Metadata') == 2 == text.count('← Metadata')
     else: assert 'SASL_AUTHENTICATION_FAILED' in text and '✗' in text
     hidden_in(text, password.encode())
+
+
+@pytest.mark.parametrize('full', [False, True])
+def test_a_client_of_ours_that_logs_in(full):
+    "With PLAIN the password itself travels; with SCRAM, what others could guess it from."
+    with running_broker(**SASL) as broker:
+        broker.server.note = lambda text: None
+        user = UserScramCredentialRecord(name='sam', mechanism=1, iterations=4096, salt=b'sea salt', stored_key=bytes(32), server_key=bytes(32))
+        broker.call(broker.server.controller.write, [user])
+        lines, _ = traced(broker, full)
+        for mechanism, name in (('PLAIN', 'alice'), ('SCRAM-SHA-256', 'sam')):
+            jaas = f'{MODULES[mechanism]} required username="{name}" password="{PASSWORD}";'
+            config = read_client_config(f'security.protocol=SASL_PLAINTEXT\nsasl.mechanism={mechanism}\nsasl.jaas.config={jaas}', 'a test')
+            with Client(broker.bootstrap_servers, 5, functools.partial(SecureLine, config=config)) as client:
+                if name == 'alice': client.look_up()
+                else:
+                    with pytest.raises(NotAdmitted): client.look_up()   # no password fits these keys
+    text = '\n'.join(lines)
+    assert text.count('→ SaslAuthenticate') == 3 and '→ Metadata' in text and '(hidden)' in text
+    hidden_in(text, PASSWORD.encode())
+    assert 'n,,n=' not in text and b'n,,n='.hex(' ') not in text and b'p='.hex(' ') + ' ' not in text
 
 
 @pytest.mark.parametrize('full', [False, True])
