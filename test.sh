@@ -56,12 +56,13 @@ if ! cat settings.ini setup.py | cmp -s - "$venv/installed.settings"; then
 fi
 export PATH="$venv/bin:$PATH"
 
-# In CI, the tests beside a running Apache Kafka and Spark's own connector take part: their jars come through Maven, once.
+# In CI nothing is left out (tests/conftest.py sees to that): the tests beside a running Apache Kafka and Spark's own
+# connector take part. Their jars come through Maven, once.
 fetch() {  # fetch MODULE WHAT
     if [ -n "${CI:-}" ] && command -v java >/dev/null && command -v mvn >/dev/null &&
         ! python -c "from benchmarks.$1 import absent; raise SystemExit(absent() is not None)"; then
         echo "Fetching $2 with Maven (a minute or two, once)"
-        python -m "benchmarks.$1" --fetch || echo 'It could not be fetched: the tests that need it will be skipped.'
+        python -m "benchmarks.$1" --fetch || echo 'It could not be fetched: the tests that need it will be missed.'
     fi
 }
 fetch real_kafka 'Apache Kafka'
@@ -70,7 +71,7 @@ fetch spark_connector "Spark's Kafka connector"
 # And so do clients in other languages: kafkajs by npm, franz-go by go, kcat by apt.
 if [ -n "${CI:-}" ]; then
     echo 'Fetching clients in other languages (a minute, once)'
-    python tests/clients/fetch.py --fetch || echo 'Not all of them could be fetched: their tests will be skipped.'
+    python tests/clients/fetch.py --fetch || echo 'Not all of them could be fetched: their tests will be missed.'
 fi
 
 # Cells that need Spark are executed where it can run: everything but a Java is in requirements.lock, and mostly that is, too.

@@ -3,6 +3,7 @@ import contextlib
 import importlib.util
 import os
 import signal
+from collections import Counter
 
 import pytest
 from hypothesis import Phase, settings
@@ -17,6 +18,23 @@ settings.load_profile('kafka_scratch')
 def pytest_configure(config):
     config.addinivalue_line('filterwarnings', 'ignore:(read|open)_text is deprecated:DeprecationWarning')   # kafka-python's, at import
     signal.signal(signal.SIGTERM, signal.default_int_handler)   # whoever ends the tests, by the clock or by hand: what they have started ends with them
+    if os.environ.get('CI') and not hasattr(config, 'workerinput'): config.pluginmanager.register(NothingLeftOut())
+
+
+class NothingLeftOut:
+    "In CI everything is installed that tests need. One that is left out all the same is a failure, unless its reason starts with a dash: then there is nothing to test."
+    def __init__(self): self.missing = Counter()
+
+    def pytest_runtest_logreport(self, report):
+        if not report.skipped or hasattr(report, 'wasxfail'): return
+        reason = report.longrepr[2].removeprefix('Skipped: ')
+        if not reason.startswith('– '): self.missing[reason] += 1
+
+    def pytest_sessionfinish(self, session):
+        if self.missing: session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter):
+        for reason, count in self.missing.items(): terminalreporter.write_line(f'LEFT OUT, though this is CI: {count} for this reason: {reason}')
 
 
 @pytest.fixture

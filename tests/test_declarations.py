@@ -142,7 +142,7 @@ def check(cls: type, schema: dict):
 @pytest.mark.parametrize('name', [*CALLS, *HEADERS])
 def test_calls_are_as_kafka_python_has_them(name):
     schemas = of_kafka_python()
-    if name not in schemas: pytest.skip(f'kafka-python has no {name}: only the jars can tell')
+    if name not in schemas: pytest.skip(f'– kafka-python has no {name}: only the jars can tell')
     check((CALLS | HEADERS)[name], schemas[name])
 
 

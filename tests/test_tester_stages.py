@@ -117,7 +117,7 @@ def test_stage_1_the_controller_is_not_ours_to_serve(tmp_path):
 
 def remove_what_a_broker_leaves(logs: Path):
     "Its own files, and the directory if it is empty then: unless someone else has moved in."
-    for path in [*logs.glob('*-checkpoint'), logs/'.lock', logs/'.kafka_cleanshutdown']: path.unlink(missing_ok=True)
+    for path in [*logs.glob('*-checkpoint'), logs/'.lock', logs/'.kafka_cleanshutdown', logs/'meta.properties']: path.unlink(missing_ok=True)
     with contextlib.suppress(OSError): logs.rmdir()
 
 
@@ -125,10 +125,10 @@ def test_stage_1_without_arguments(tmp_path):
     "Some stages pass no file: then it is port 9092, and the directory that the tester uses."
     logs = Path('/tmp/kraft-combined-logs')
     was_there = logs.exists()
-    if was_there and any(logs.iterdir()): pytest.skip(f'{logs} is in use')
+    if was_there and any(logs.iterdir()): pytest.skip(f'– {logs} is in use')
     try:
         for family, host in ((socket.AF_INET, '127.0.0.1'), (socket.AF_INET6, '::1')): socket.create_server((host, 9092), family=family).close()
-    except OSError as error: pytest.skip(f'port 9092 is not free: {error}')
+    except OSError as error: pytest.skip(f'– port 9092 is not free: {error}')
     broker = BrokerProcess(tmp_path, port=9092)
     try:
         broker.wait_ready()

@@ -23,7 +23,6 @@ Client = namedtuple('Client', 'title cannot', defaults=({},))
 
 def only_classic(reason: str) -> dict: return {'group[consumer]': reason, 'resume[consumer]': reason}
 def no_admin(reason: str, *more: str) -> dict: return dict.fromkeys((*more, 'create', 'grow', 'configure', 'groups', 'forget', 'truncate', 'delete'), reason)
-def no_codecs(reason: str, *codecs: str) -> dict: return {f'{job}[{codec}]': reason for job in ('produce', 'consume') for codec in codecs}
 
 
 CLIENTS = {
@@ -32,7 +31,7 @@ CLIENTS = {
     'aiokafka': Client('aiokafka', {'forget': 'it has no call for that', **only_classic('it has only the classic protocol')}),
     'kcat': Client('kcat', {**no_admin('it produces, consumes and lists, nothing else'), 'copy': 'it can produce in a transaction, but not commit offsets in it',
                             **only_classic("Debian's librdkafka 2.0 has only the classic protocol")}),
-    'kafkajs': Client('kafkajs', {**no_codecs('without further packages it has only gzip', 'snappy', 'lz4', 'zstd'), **only_classic('it has only the classic protocol')}),
+    'kafkajs': Client('kafkajs', only_classic('it has only the classic protocol')),
     'franz-go': Client('franz-go'),
     'java': Client('Java clients'),
     'console': Client('console tools', {'transact': 'kafka-console-producer has no transactions', 'copy': 'kafka-console-producer has no transactions'}),

@@ -1,6 +1,17 @@
 // The driver of kafkajs; contract.py says what each job does and prints. The first argument is where kafkajs is installed.
 const [modules, job, ...words] = process.argv.slice(2)
-const { Kafka, CompressionTypes, ConfigResourceTypes, logLevel } = require(`${modules}/kafkajs`)
+const { Kafka, CompressionCodecs, CompressionTypes, ConfigResourceTypes, logLevel } = require(`${modules}/kafkajs`)
+
+// By itself it has only gzip; the others are for its users to plug in.
+const plug = (compress, decompress) => () => ({
+  compress: async encoder => Buffer.from(await compress(encoder.buffer)),
+  decompress: async buffer => Buffer.from(await decompress(buffer)),
+})
+const lz4 = require(`${modules}/lz4-napi`)
+const zstd = () => new Promise(ready => require(`${modules}/zstd-codec`).ZstdCodec.run(codec => ready(new codec.Streaming())))
+CompressionCodecs[CompressionTypes.Snappy] = require(`${modules}/kafkajs-snappy`)
+CompressionCodecs[CompressionTypes.LZ4] = plug(data => lz4.compressFrame(data), data => lz4.decompressFrame(data))
+CompressionCodecs[CompressionTypes.ZSTD] = plug(async data => (await zstd()).compress(data), async data => (await zstd()).decompress(data))
 
 const options = {}
 for (let i = 0; i + 1 < words.length; i += 2) options[words[i].slice(2)] = words[i + 1]
@@ -67,7 +78,8 @@ const jobs = {
   },
 
   async produce() {
-    const compression = { none: CompressionTypes.None, gzip: CompressionTypes.GZIP }[options.codec || 'none']
+    const { None: none, GZIP: gzip, Snappy: snappy, LZ4: lz4, ZSTD: zstd } = CompressionTypes
+    const compression = { none, gzip, snappy, lz4, zstd }[options.codec || 'none']
     await withProducer({ idempotent: Boolean(options.idempotent) }, producer =>
       producer.send({ topic, compression, acks: -1, messages: range(number('first'), number('count')).map(record) }))
     say({ produced: number('count') })
