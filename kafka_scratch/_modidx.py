@@ -1689,6 +1689,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/kafka_scratch', 'doc_host'
                                                                                    'kafka_scratch/log_dirs.py'),
                                         'kafka_scratch.log_dirs.sync_each': ('log_dirs.html#sync_each', 'kafka_scratch/log_dirs.py'),
                                         'kafka_scratch.log_dirs.sync_failed': ('log_dirs.html#sync_failed', 'kafka_scratch/log_dirs.py'),
+                                        'kafka_scratch.log_dirs.sync_now': ('log_dirs.html#sync_now', 'kafka_scratch/log_dirs.py'),
                                         'kafka_scratch.log_dirs.topic_config': ('log_dirs.html#topic_config', 'kafka_scratch/log_dirs.py')},
             'kafka_scratch.log_ends': { 'kafka_scratch.log_ends.DeleteRecordsPartition': ( 'log_ends.html#deleterecordspartition',
                                                                                            'kafka_scratch/log_ends.py'),

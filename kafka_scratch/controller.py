@@ -14,14 +14,13 @@ from .schema import Message
 from .records import CONTROL, HEADER, ControlKey, LeaderChangeMessage, QuorumVoter, Record
 from .records import read_batches, read_records, write_batch
 from .segments import replace_file, segments
-from .partition_log import LogConfig, StorageError, append, begin_flush, close_log, end_flush, open_log
-from .partition_log import sync_files
+from .partition_log import LogConfig, StorageError, append, close_log, end_flush, open_log
 from .metadata_records import ConfigRecord, FeatureLevelRecord, PartitionChangeRecord, PartitionRecord
 from .metadata_records import AbortTransactionRecord, BrokerRegistrationChangeRecord, ProducerIdsRecord
 from .metadata_records import RegisterBrokerRecord, TopicRecord, read_value, write_value
 from .image import TOPIC_RESOURCE, UNASSIGNED, Image
 from .metadata_log import MetadataLog
-from .log_dirs import sync_directory, sync_failed
+from .log_dirs import sync_directory, sync_now
 
 # %% ../nbs/32_controller.ipynb #a81a8141
 def new_id() -> bytes:
@@ -90,13 +89,7 @@ def leader_batch(node_id: int, now: int) -> bytearray:
 def append_batch(log, batch: bytearray, epoch: int, now: int):
     "Appends a batch, and returns when it is on the disk."
     append(log, batch, HEADER.read(batch, 0)[0], epoch, now)
-    try:
-        flush = begin_flush(log)
-        sync_files(flush)
-    except OSError as error:
-        sync_failed(log, error)
-        raise StorageError(f'{log.directory}: {log.failed}') from None
-    end_flush(log, flush)
+    end_flush(log, sync_now(log))
 
 # %% ../nbs/32_controller.ipynb #d3c67957
 def open_pen(log: MetadataLog, now: int, note):

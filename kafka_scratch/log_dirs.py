@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['TOPIC_SETTINGS', 'CLEAN', 'LOCK', 'RECOVERY', 'START', 'REPLICATION', 'Hosted', 'EXPIRATION', 'topic_config', 'InUse',
            'lock_directory', 'sync_directory', 'LogDirBooks', 'LogDir', 'save_checkpoints', 'leave', 'sync_each',
-           'sync_failed', 'Flusher', 'attempt', 'owner_of', 'LogsOnDisk', 'HostedLogs', 'Logs', 'aside_name',
-           'set_aside', 'doom_topic', 'doom_log', 'remove_deleted', 'begin_logs', 'end_logs', 'remove_old',
-           'flush_late']
+           'sync_failed', 'sync_now', 'Flusher', 'attempt', 'owner_of', 'LogsOnDisk', 'HostedLogs', 'Logs',
+           'aside_name', 'set_aside', 'doom_topic', 'doom_log', 'remove_deleted', 'begin_logs', 'end_logs',
+           'remove_old', 'flush_late']
 
 # %% ../nbs/27_log_dirs.ipynb #177fee47
 import asyncio, os, re, shutil, time
@@ -18,7 +18,7 @@ from .image import TOPIC_RESOURCE, Image, Topic
 from .segments import file_name, read_checkpoint, read_partition_metadata, replace_file, segments
 from .segments import write_checkpoint, write_partition_metadata
 from .records import HEADER
-from .partition_log import LogConfig, PartitionLog, StorageError, append, begin_flush, close_log
+from .partition_log import Flush, LogConfig, PartitionLog, StorageError, append, begin_flush, close_log
 from .partition_log import end_flush, open_log, retain, sync_files
 
 # %% ../nbs/27_log_dirs.ipynb #08605be6
@@ -159,6 +159,16 @@ def sync_each(flushes: list) -> dict:
 def sync_failed(log: PartitionLog, error: Exception):
     "Nothing more is written to a log of which nobody knows what the disk has."
     log.failed = f'a sync failed ({error}), and nobody knows what the disk has: restart the broker to find out'
+
+def sync_now(log: PartitionLog) -> Flush:
+    "Syncs a log, and returns what that covers. Raises StorageError if the disk refuses."
+    try:
+        flush = begin_flush(log)
+        sync_files(flush)
+    except OSError as error:
+        sync_failed(log, error)
+        raise StorageError(f'{log.directory}: {log.failed}') from None
+    return flush
 
 # %% ../nbs/27_log_dirs.ipynb #2da57a43
 class Flusher:
@@ -305,12 +315,7 @@ class Logs(HostedLogs):
 
     def flush_now(self, log: PartitionLog):
         "Syncs a log before anything else happens. Raises StorageError if the disk refuses."
-        try:
-            flush = begin_flush(log)
-            sync_files(flush)
-        except OSError as error:
-            sync_failed(log, error)
-            raise StorageError(f'{log.directory}: {log.failed}') from None
+        flush = sync_now(log)
         if not self.flusher.at_work: end_flush(log, flush)
         else: self.flush(log, lambda log, error: None)   # it may be at this very log: its next round counts ours, too
 

@@ -9,7 +9,7 @@ __all__ = ['FOR_TESTS', 'DIRECTORIES', 'TAKING', 'setting_name', 'setting_text',
 
 # %% ../nbs/50_running.ipynb #ba04ae38
 import asyncio, os, re, tempfile, threading
-from .config import ConfigError, read_config
+from .config import EVERYWHERE, ConfigError, read_config
 from .describe_topic_partitions import valid_name
 from .controller import topic_records
 from .configs import check_topic_settings
@@ -57,7 +57,7 @@ class Addresses:
 
     def note_address(self, listener, port: int):
         "Where a client on this machine finds a listener."
-        host = listener.host if listener.host not in ('', '0.0.0.0', '::') else '127.0.0.1'
+        host = '127.0.0.1' if not listener.host or listener.host in EVERYWHERE else listener.host
         self.ports[listener.name] = port
         self.addresses[listener.name] = f'[{host}]:{port}' if ':' in host else f'{host}:{port}'
 
