@@ -1,7 +1,8 @@
-"""The stages of CodeCrafters' "Build your own Kafka", performed as their tester does.
+"""What the stages of CodeCrafters' "Build your own Kafka" are about, and more of it than their tester asks.
 
-It writes a properties file and a log directory, starts the program, talks to it over raw sockets and looks at every
-byte that comes back. Here the ports are free ones and the directories temporary; nothing of the package is used.
+`test_course.py` performs the stages as they were recorded. Here the same kind of log directory is made by hand, and
+asked about what the tester might do another time: other numbers, names, orders and sizes, and several things at once.
+The ports are free ones and the directories temporary; nothing of the package is used.
 """
 import base64
 import contextlib
