@@ -6,11 +6,11 @@
 __all__ = ['KNOWN_SIZE', 'APIS', 'ENOUGH', 'PROMPT', 'FAIR_SHARE', 'ROOM', 'LEAST', 'USAGE', 'Promise', 'Answers', 'Shortcuts',
            'BrokerState', 'Broker', 'OpenConnection', 'PacedConnection', 'PromisingConnection', 'ServingConnection',
            'Connection', 'ServerHooks', 'say', 'Notes', 'introduction', 'ClusterMember', 'Server', 'take_port',
-           'addresses_of', 'follow_metadata', 'close_idle', 'keep_logs', 'new_event_loop', 'ready_line', 'run',
-           'allow_many_connections', 'open_missing_streams', 'main']
+           'addresses_of', 'speaks_kafka', 'who_is_there', 'follow_metadata', 'close_idle', 'keep_logs',
+           'new_event_loop', 'ready_line', 'misused', 'run', 'allow_many_connections', 'open_missing_streams', 'main']
 
 # %% ../nbs/29_broker.ipynb #3d35dd1f
-import asyncio, os, signal, socket, sys, time
+import asyncio, errno, os, signal, socket, sys, time
 from collections import namedtuple
 from . import __version__
 from .primitives import DecodeError, EncodeError
@@ -29,7 +29,7 @@ from .produce import produce
 from .log_dirs import Logs, begin_logs, end_logs, flush_late, lock_directory, remove_deleted
 from .log_dirs import remove_old, save_checkpoints
 from .config import EVERYWHERE, PROTOCOLS, Config, ConfigError, load_config, prepare_log_dirs
-from .config import read_meta
+from .config import read_meta, remarks
 
 # %% ../nbs/29_broker.ipynb #f0304e9c
 class Promise(namedtuple('Promise', 'api version correlation_id later')):
@@ -436,8 +436,10 @@ async def take_port(server: Server, listener):
     loop, tls = asyncio.get_running_loop(), server.tls_for(listener)
     try: return await loop.create_server(connect, hosts, listener.port, backlog=1024, start_serving=False, **tls)
     except (OSError, UnicodeError) as error:
+        problem = getattr(error, 'strerror', None) or error
+        if getattr(error, 'errno', None) == errno.EADDRINUSE: problem = await who_is_there(server, listener)
         where = f'{listener.name}://{listener.host}:{listener.port}'
-        raise ConfigError(f"can't listen on {where}: {getattr(error, 'strerror', None) or error}") from None
+        raise ConfigError(f"can't listen on {where}: {problem}") from None
 
 def addresses_of(host: str, port: int) -> str | list[str] | None:
     "Where to listen: `localhost` is this machine, in both address families if it has both; None is everywhere."
@@ -448,6 +450,28 @@ def addresses_of(host: str, port: int) -> str | list[str] | None:
         with socket.socket(socket.AF_INET6) as probe: probe.bind(('::1', 0))
     except OSError: return '127.0.0.1'
     return ['127.0.0.1', '::1']
+
+# %% ../nbs/29_broker.ipynb #b9d30a02
+async def speaks_kafka(host: str, port: int, patience: float = 0.5) -> bool:
+    "Is there somebody who answers ApiVersions?"
+    try:
+        async with asyncio.timeout(patience):
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                writer.write(bytes.fromhex('0000000a 0012 0000 00000007 ffff'))
+                return (await reader.readexactly(8))[4:] == bytes.fromhex('00000007')
+            finally: writer.close()
+    except (OSError, TimeoutError, asyncio.IncompleteReadError): return False
+
+async def who_is_there(server: Server, listener) -> str:
+    "Why we can't have a port, and what to do."
+    host = listener.host if listener.host not in ('', *EVERYWHERE) else 'localhost'
+    who = 'a Kafka broker' if await speaks_kafka(host, listener.port) else 'another program'
+    source, other = server.config.properties.source, (listener.port + 10_000) % 65_536
+    return (f'port {listener.port} is in use by {who}; stop that one, or choose another port, such as '
+            f'listeners={listener.name}://{listener.host}:{other} in ' +
+            ('a properties file' if source == 'the defaults' else source))
+
 
 # %% ../nbs/29_broker.ipynb #901aca0d
 async def follow_metadata(server: Server, pause: float = 0.1):
@@ -495,6 +519,7 @@ async def keep_logs(server: Server, pause: float = 1.0):
 USAGE = """usage: your_program.sh [server.properties]
 
 Starts a Kafka broker. Without a file it listens on localhost:9092 and keeps its data in /tmp/kraft-combined-logs.
+In the file, listeners=PLAINTEXT://localhost:19092 is another port, and log.dirs=/data another place.
 KAFKA_SCRATCH_LOOP=asyncio in the environment keeps it from using uvloop."""
 
 def new_event_loop():
@@ -513,12 +538,23 @@ def ready_line(server: Server, loop) -> str:
             f'{len(image.topics)} topics, {image.partition_count()} partitions in {server.config.metadata_dir} '
             f'({event_loop}, CRC-32C by {ACCELERATED})')
 
+# %% ../nbs/29_broker.ipynb #b9d30a04
+def misused(arguments: list[str]) -> str | None:
+    "What is wrong with the arguments, and what would be right."
+    options = [argument for argument in arguments if argument.startswith('-')]
+    takes = 'your_program.sh takes the path of a properties file, or nothing'
+    if options: return (f'{takes}, but no option {options[0]}: settings such as '
+                        'listeners=PLAINTEXT://localhost:19092 and log.dirs=/data are in the file (see --help)')
+    if len(arguments) > 1: return f'{takes}, and not {len(arguments)} of them: {", ".join(arguments)} (see --help)'
+
+
 # %% ../nbs/29_broker.ipynb #7e12bba9
 async def run(config: Config, kind=Server):
     "Serves until a signal comes."
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT): loop.add_signal_handler(number, stopped.set)
     allow_many_connections()
+    for remark in remarks(config.properties): say(f'kafka_scratch: {remark}', sys.stderr)
     server = await kind(config).start()
     say(ready_line(server, loop), sys.stdout)
     await stopped.wait()
@@ -545,7 +581,8 @@ def main(arguments: list[str] | None = None, kind=Server) -> int:
     open_missing_streams()
     arguments = sys.argv[1:] if arguments is None else arguments
     if '-h' in arguments or '--help' in arguments: say(USAGE, sys.stdout); return 0
-    if len(arguments) > 1 or arguments and arguments[0].startswith('-'): say(USAGE, sys.stderr); return 2
+    problem = misused(arguments)
+    if problem: say(f'kafka_scratch: {problem}', sys.stderr); return 2
     try:
         config = load_config(arguments[0] if arguments else None)
         with asyncio.Runner(loop_factory=new_event_loop) as runner: runner.run(run(config, kind))

@@ -4,10 +4,12 @@
 
 # %% auto #0
 __all__ = ['BLANKS', 'KEY_AND_VALUE', 'PROTOCOLS', 'LISTENER', 'Config', 'DEFAULTS', 'EVERYWHERE', 'LONGEST', 'LOG_NUMBERS',
-           'LOG_CHOICES', 'UNITS', 'YES_OR_NO', 'ConfigError', 'continues', 'logical_lines', 'parse_properties',
-           'unescape', 'Listener', 'parse_listener', 'Properties', 'read_properties', 'read_number', 'read_listeners',
-           'read_time', 'read_choice', 'read_log_config', 'read_config', 'load_config', 'read_text', 'read_meta',
-           'check_cluster', 'find_node_id', 'prepare_log_dirs']
+           'LOG_CHOICES', 'UNITS', 'YES_OR_NO', 'BROKERS_FILES', 'PARTITION_DIR', 'PARTITION_FILE', 'KAFKA_SETTINGS',
+           'OF_PARTS', 'OF_LISTENER', 'ONCE', 'NAMES_A_CLASS', 'ConfigError', 'continues', 'logical_lines',
+           'parse_properties', 'unescape', 'Listener', 'parse_listener', 'Properties', 'read_properties', 'read_number',
+           'read_listeners', 'read_time', 'read_choice', 'read_log_config', 'read_config', 'load_config', 'read_text',
+           'read_meta', 'check_cluster', 'find_node_id', 'not_ours', 'objection', 'owner_of', 'prepare_log_dirs',
+           'setting_names', 'is_setting', 'unknown_settings', 'remarks', 'looks_like_utf8']
 
 # %% ../nbs/28_config.ipynb #48f3c030
 import os, re
@@ -241,13 +243,18 @@ def read_config(text: str = '', source: str = 'the defaults',
 # %% ../nbs/28_config.ipynb #1efc6893
 def load_config(path: str | None) -> Config:
     "The configuration from a file; the defaults, if there is none."
-    return read_config() if path is None else read_config(read_text(path), path)
+    if path is None: return read_config()
+    if os.path.isdir(path): raise ConfigError(f"{path} can't be read: it is a directory; name the file in it, "
+                                              f"such as {os.path.join(path, 'server.properties')}")
+    if not os.path.exists(path): raise ConfigError(f"{path} can't be read: there is no such file (we are in "
+                                                   f"{os.getcwd()}); without any, the defaults count")
+    return read_config(read_text(path), path)
 
 def read_text(path: str, missing: str | None = None) -> str:
-    "The text of a file. If there is no such file: `missing`, where that is a text, else a ConfigError."
+    "The text of a properties file. If there is no such file: `missing`, where that is a text, else a ConfigError."
     try:
-        with open(path, encoding='utf-8') as file: return file.read()
-    except (OSError, ValueError) as error:   # ValueError: it isn't UTF-8, or the path is none
+        with open(path, encoding='iso-8859-1') as file: return file.read()
+    except (OSError, ValueError) as error:   # ValueError: the path is none
         if missing is not None and isinstance(error, (FileNotFoundError, NotADirectoryError)): return missing
         raise ConfigError(f"{path} can't be read: {getattr(error, 'strerror', None) or error}") from None
 
@@ -269,20 +276,244 @@ def check_cluster(metas: dict[str, Properties]):
 def find_node_id(metas: dict[str, Properties], node_id: int | None) -> int:
     "Who are we? The configured node, or the one to which the directories belong, or 1."
     for log_dir, meta in metas.items():
-        owner = read_number(meta, 'node.id', 0)
+        owner = read_number(meta, 'node.id' if 'node.id' in meta.settings else 'broker.id', 0)   # as in version 0
+        if meta.settings and owner is None: raise ConfigError(f'{meta.source} names no node: node.id is missing')
         if node_id is None: node_id = owner
         if owner is not None and owner != node_id:
             raise ConfigError(f'the log directory {log_dir} belongs to node {owner}, but we are node {node_id}')
     return 1 if node_id is None else node_id
 
+# %% ../nbs/28_config.ipynb #5d1a70c1
+BROKERS_FILES = re.compile(r'\..*|.*checkpoint|.*\.tmp|lost\+found')   # beside the directories of partitions
+PARTITION_DIR = re.compile(r'.+-\d+(\..+)?')                           # foo-0, and foo-0.<id>-delete
+PARTITION_FILE = re.compile(r'\d+\..*|partition\.metadata|quorum-state|leader-epoch-checkpoint')
+
+def not_ours(log_dir: str) -> list[str]:
+    "What is in a directory that no broker put there."
+    def is_partition(name):
+        path = os.path.join(log_dir, name)
+        if not PARTITION_DIR.fullmatch(name) or not os.path.isdir(path): return False
+        inside = os.listdir(path)
+        return not inside or any(map(PARTITION_FILE.fullmatch, inside))
+    return [name for name in sorted(os.listdir(log_dir))
+            if not BROKERS_FILES.fullmatch(name) and not is_partition(name)]
+
+
+# %% ../nbs/28_config.ipynb #5d1a70c3
+def objection(log_dir: str) -> str | None:
+    "Why a directory won't do, and what would; None, if it will."
+    if not os.path.exists(log_dir): return None
+    if not os.path.isdir(log_dir): return 'which is a file: name a directory'
+    if not os.access(log_dir, os.R_OK | os.W_OK | os.X_OK):
+        return f'which {owner_of(log_dir)} and where we may not write: name one of your own'
+    if os.path.exists(os.path.join(log_dir, 'meta.properties')): return None
+    found = not_ours(log_dir)
+    if not found: return None
+    shown = ', '.join(found[:3]) + (f' and {len(found) - 3} more' if len(found) > 3 else '')
+    return f"which has no meta.properties, but {shown} in it, which is no broker's: name an empty or a new directory"
+
+def owner_of(path: str) -> str:
+    "`belongs to alice`"
+    try:
+        import pwd
+        return f'belongs to {pwd.getpwuid(os.stat(path).st_uid).pw_name}'
+    except (ImportError, KeyError): return 'is not ours'   # no such system, no such user
+
+
 # %% ../nbs/28_config.ipynb #f957a0de
 def prepare_log_dirs(config: Config) -> int:
     "Checks that the directories are ours, makes those that are missing, and returns our node id."
+    settings = config.properties.settings
+    for log_dir in [*config.log_dirs, config.metadata_dir]:
+        problem = objection(log_dir)
+        if not problem: continue
+        name = 'log.dir' if 'log.dir' in settings and 'log.dirs' not in settings else 'log.dirs'
+        raise config.properties.wrong(name if log_dir in config.log_dirs else 'metadata.log.dir',
+                                      f'has {log_dir}, {problem}')
     metas = {log_dir: read_meta(log_dir) for log_dir in [*config.log_dirs, config.metadata_dir]}
     check_cluster(metas)
     node_id = find_node_id(metas, config.node_id)
     for log_dir in metas:
         try: os.makedirs(log_dir, exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"the log directory {log_dir} can't be made: {error.strerror}") from None
+            raise ConfigError(f"the log directory {log_dir} can't be made: {error.strerror}; "
+                              'name one that can, as log.dirs') from None
     return node_id
+
+# %% ../nbs/28_config.ipynb #5d1a70c8
+KAFKA_SETTINGS = '''
+    advertised.listeners allow.everyone.if.no.acl.found authorizer.class.name background.threads
+    client.quota.callback.class connection.failed.authentication.delay.ms controlled.shutdown.enable
+    create.topic.policy.class.name default.replication.factor early.start.listeners
+    initial.broker.registration.timeout.ms inter.broker.listener.name leader.imbalance.check.interval.seconds
+    listener.security.protocol.map listeners message.max.bytes metric.reporters min.insync.replicas node.id
+    offset.metadata.max.bytes principal.builder.class process.roles request.timeout.ms
+    server.max.startup.time.ms super.users telemetry.max.bytes transactional.id.expiration.ms
+    add: partitions.to.txn.retry.backoff.max.ms partitions.to.txn.retry.backoff.ms
+    alter: config.policy.class.name log.dirs.replication.quota.window.num
+        log.dirs.replication.quota.window.size.seconds
+    auto: create.topics.enable leader.rebalance.enable
+    broker: heartbeat.interval.ms id rack session.timeout.ms
+    compression: gzip.level lz4.level type zstd.level
+    connections: max.idle.ms max.reauth.ms
+    controller: listener.names performance.always.log.threshold.ms performance.sample.period.ms
+        quorum.append.linger.ms quorum.bootstrap.servers quorum.election.backoff.max.ms
+        quorum.election.timeout.ms quorum.fetch.timeout.ms quorum.request.timeout.ms quorum.retry.backoff.ms
+        quorum.voters quota.window.num quota.window.size.seconds socket.timeout.ms
+    delegation: token.expiry.check.interval.ms token.expiry.time.ms token.max.lifetime.ms token.secret.key
+    delete: records.purgatory.purge.interval.requests topic.enable
+    fetch: max.bytes purgatory.purge.interval.requests
+    group: consumer.assignors consumer.heartbeat.interval.ms consumer.max.heartbeat.interval.ms
+        consumer.max.session.timeout.ms consumer.max.size consumer.migration.policy
+        consumer.min.heartbeat.interval.ms consumer.min.session.timeout.ms consumer.regex.refresh.interval.ms
+        consumer.session.timeout.ms coordinator.append.linger.ms coordinator.rebalance.protocols
+        coordinator.threads initial.rebalance.delay.ms max.session.timeout.ms max.size min.session.timeout.ms
+        share.assignors share.delivery.count.limit share.enable share.heartbeat.interval.ms
+        share.max.heartbeat.interval.ms share.max.record.lock.duration.ms share.max.session.timeout.ms
+        share.max.share.sessions share.max.size share.min.heartbeat.interval.ms
+        share.min.record.lock.duration.ms share.min.session.timeout.ms share.partition.max.record.locks
+        share.persister.class.name share.record.lock.duration.ms share.session.timeout.ms
+        streams.heartbeat.interval.ms streams.max.heartbeat.interval.ms streams.max.session.timeout.ms
+        streams.max.size streams.max.standby.replicas streams.min.heartbeat.interval.ms
+        streams.min.session.timeout.ms streams.num.standby.replicas streams.session.timeout.ms
+    internal: metadata.delete.delay.millis metadata.log.segment.bytes metadata.max.batch.size.in.bytes
+        metadata.max.fetch.size.in.bytes
+    kafka: metrics.polling.interval.secs metrics.reporters
+    log: cleaner.backoff.ms cleaner.dedupe.buffer.size cleaner.delete.retention.ms cleaner.enable
+        cleaner.io.buffer.load.factor cleaner.io.buffer.size cleaner.io.max.bytes.per.second
+        cleaner.max.compaction.lag.ms cleaner.min.cleanable.ratio cleaner.min.compaction.lag.ms cleaner.threads
+        cleanup.policy dir dir.failure.timeout.ms dirs flush.interval.messages flush.interval.ms
+        flush.offset.checkpoint.interval.ms flush.scheduler.interval.ms
+        flush.start.offset.checkpoint.interval.ms index.interval.bytes index.size.max.bytes
+        initial.task.delay.ms local.retention.bytes local.retention.ms message.timestamp.after.max.ms
+        message.timestamp.before.max.ms message.timestamp.type preallocate retention.bytes
+        retention.check.interval.ms retention.hours retention.minutes retention.ms roll.hours roll.jitter.hours
+        roll.jitter.ms roll.ms segment.bytes segment.delete.delay.ms
+    max: connection.creation.rate connections connections.per.ip connections.per.ip.overrides
+        incremental.fetch.session.cache.slots request.partition.size.limit
+    metadata: log.dir log.max.record.bytes.between.snapshots log.max.snapshot.interval.ms log.segment.bytes
+        log.segment.ms max.idle.interval.ms max.retention.bytes max.retention.ms
+    metrics: num.samples recording.level sample.window.ms
+    num: io.threads network.threads partitions recovery.threads.per.data.dir replica.alter.log.dirs.threads
+        replica.fetchers
+    offsets: commit.timeout.ms load.buffer.size retention.check.interval.ms retention.minutes
+        topic.compression.codec topic.num.partitions topic.replication.factor topic.segment.bytes
+    producer: id.expiration.check.interval.ms id.expiration.ms purgatory.purge.interval.requests
+    queued: max.request.bytes max.requests
+    quota: window.num window.size.seconds
+    remote: fetch.max.wait.ms list.offsets.request.timeout.ms log.index.file.cache.total.size.bytes
+        log.manager.copier.thread.pool.size log.manager.copy.max.bytes.per.second
+        log.manager.copy.quota.window.num log.manager.copy.quota.window.size.seconds
+        log.manager.expiration.thread.pool.size log.manager.fetch.max.bytes.per.second
+        log.manager.fetch.quota.window.num log.manager.fetch.quota.window.size.seconds
+        log.manager.task.interval.ms log.manager.task.retry.backoff.max.ms log.manager.task.retry.backoff.ms
+        log.manager.task.retry.jitter log.manager.thread.pool.size log.metadata.custom.metadata.max.bytes
+        log.metadata.manager.class.name log.metadata.manager.class.path log.metadata.manager.impl.prefix
+        log.metadata.manager.listener.name log.reader.max.pending.tasks log.reader.threads
+        log.storage.manager.class.name log.storage.manager.class.path log.storage.manager.impl.prefix
+        log.storage.system.enable
+    replica: fetch.backoff.ms fetch.max.bytes fetch.min.bytes fetch.response.max.bytes fetch.wait.max.ms
+        high.watermark.checkpoint.interval.ms lag.time.max.ms selector.class socket.receive.buffer.bytes
+        socket.timeout.ms
+    replication: quota.window.num quota.window.size.seconds
+    sasl: client.callback.handler.class enabled.mechanisms jaas.config kerberos.kinit.cmd
+        kerberos.min.time.before.relogin kerberos.principal.to.local.rules kerberos.service.name
+        kerberos.ticket.renew.jitter kerberos.ticket.renew.window.factor login.callback.handler.class
+        login.class login.connect.timeout.ms login.read.timeout.ms login.refresh.buffer.seconds
+        login.refresh.min.period.seconds login.refresh.window.factor login.refresh.window.jitter
+        login.retry.backoff.max.ms login.retry.backoff.ms mechanism.controller.protocol
+        mechanism.inter.broker.protocol oauthbearer.assertion.algorithm oauthbearer.assertion.claim.aud
+        oauthbearer.assertion.claim.exp.seconds oauthbearer.assertion.claim.iss
+        oauthbearer.assertion.claim.jti.include oauthbearer.assertion.claim.nbf.seconds
+        oauthbearer.assertion.claim.sub oauthbearer.assertion.file oauthbearer.assertion.private.key.file
+        oauthbearer.assertion.private.key.passphrase oauthbearer.assertion.template.file
+        oauthbearer.client.credentials.client.id oauthbearer.client.credentials.client.secret
+        oauthbearer.clock.skew.seconds oauthbearer.expected.audience oauthbearer.expected.issuer
+        oauthbearer.jwks.endpoint.refresh.ms oauthbearer.jwks.endpoint.retry.backoff.max.ms
+        oauthbearer.jwks.endpoint.retry.backoff.ms oauthbearer.jwks.endpoint.url oauthbearer.jwt.retriever.class
+        oauthbearer.jwt.validator.class oauthbearer.scope oauthbearer.scope.claim.name
+        oauthbearer.sub.claim.name oauthbearer.token.endpoint.url server.callback.handler.class
+        server.max.receive.size
+    security: inter.broker.protocol providers
+    share: coordinator.append.linger.ms coordinator.cold.partition.snapshot.interval.ms
+        coordinator.load.buffer.size coordinator.snapshot.update.records.per.snapshot
+        coordinator.state.topic.compression.codec coordinator.state.topic.min.isr
+        coordinator.state.topic.num.partitions coordinator.state.topic.prune.interval.ms
+        coordinator.state.topic.replication.factor coordinator.state.topic.segment.bytes coordinator.threads
+        coordinator.write.timeout.ms fetch.purgatory.purge.interval.requests
+    socket: connection.setup.timeout.max.ms connection.setup.timeout.ms listen.backlog.size receive.buffer.bytes
+        request.max.bytes send.buffer.bytes
+    ssl: allow.dn.changes allow.san.changes cipher.suites client.auth enabled.protocols
+        endpoint.identification.algorithm engine.factory.class key.password keymanager.algorithm
+        keystore.certificate.chain keystore.key keystore.location keystore.password keystore.type
+        principal.mapping.rules protocol provider secure.random.implementation trustmanager.algorithm
+        truststore.certificates truststore.location truststore.password truststore.type
+    transaction: abort.timed.out.transaction.cleanup.interval.ms max.timeout.ms partition.verification.enable
+        remove.expired.transaction.cleanup.interval.ms state.log.load.buffer.size state.log.min.isr
+        state.log.num.partitions state.log.replication.factor state.log.segment.bytes two.phase.commit.enable
+    unclean: leader.election.enable leader.election.interval.ms
+    unstable: api.versions.enable feature.versions.enable
+'''
+
+
+# %% ../nbs/28_config.ipynb #5d1a70c9
+def setting_names() -> set[str]:
+    "All settings that a broker of Kafka 4.1 knows."
+    names, first = set(), ''
+    for word in KAFKA_SETTINGS.split():
+        if word.endswith(':'): first = word[:-1] + '.'
+        else: names.add(first + word)
+    return names
+
+
+# %% ../nbs/28_config.ipynb #5d1a70d3
+OF_PARTS = 'config.providers.', 'kafka.csv.metrics.', 'metrics.jmx.', 'rlmm.config.', 'rsm.config.'
+OF_LISTENER = re.compile(r'listener\.name\.[^.]+\.')
+
+def is_setting(name: str, known: set[str]) -> bool:
+    "Does Kafka, or a part of it, read a setting of this name?"
+    own = OF_LISTENER.sub('', name, count=1)
+    return own in known or name.startswith(OF_PARTS) or own != name and own.partition('.')[2] in known
+
+
+# %% ../nbs/28_config.ipynb #5d1a70d5
+ONCE = {'port': 'listeners', 'host.name': 'listeners', 'zookeeper.connect': 'controller.quorum.voters',
+        'advertised.port': 'advertised.listeners', 'advertised.host.name': 'advertised.listeners'}
+NAMES_A_CLASS = 'class', 'class.name', 'reporters', 'providers', 'assignors'
+
+def unknown_settings(settings) -> dict[str, str | None]:
+    "The names among these that Kafka has no setting for, each with one that was probably meant."
+    known = setting_names()
+    unknown = [name for name in settings if not is_setting(name, known)]
+    if not unknown: return {}
+    from difflib import get_close_matches
+    def guess(name):
+        own = OF_LISTENER.sub('', name, count=1)
+        similar = [name.removesuffix(own) + found for found in get_close_matches(own, known, 1, 0.8)]
+        return [ONCE[name]] if name in ONCE else similar
+    meant = {name: guess(name) for name in unknown}
+    plugin = any(name.endswith(NAMES_A_CLASS) for name in settings)
+    first_words = {name.partition('.')[0] for name in known}
+    def for_plugin(name): return '.' in name and (plugin or name.partition('.')[0] not in first_words)
+    return {name: next(iter(found), None) for name, found in meant.items() if found or not for_plugin(name)}
+
+
+# %% ../nbs/28_config.ipynb #5d1a70d9
+def remarks(properties: Properties, most: int = 10):
+    "What somebody who wrote these settings should know, though they are no reason not to start."
+    def where(name):
+        line = properties.settings[name][1]
+        return '' if line is None else f' in line {line}'
+    unknown = [f'{name}{where(name)}' + (f' (did you mean {meant}?)' if meant else '')
+               for name, meant in unknown_settings(properties.settings).items()]
+    if len(unknown) > most: unknown[most:] = [f'and {len(unknown) - most} more']
+    if unknown: yield (f"{properties.source} has settings that don't exist, and are ignored, as in Kafka: "
+                       + ', '.join(unknown))
+    twice = [name + where(name) for name, (value, _) in properties.settings.items() if looks_like_utf8(value)]
+    if twice: yield (f'{properties.source} is read as ISO-8859-1, as in Kafka: write é as \\u00e9 for '
+                     + ', '.join(twice))
+
+def looks_like_utf8(text: str) -> bool:
+    try: return not text.isascii() and bool(text.encode('iso-8859-1').decode('utf-8'))
+    except ValueError: return False
+

@@ -2,6 +2,7 @@
 
 `python tests/test_configs.py` has the conversations with a real Kafka again and writes the fixtures anew.
 """
+import re
 import sys
 import tempfile
 import time
@@ -15,6 +16,7 @@ from hypothesis import given, strategies as st
 from admin_by_hand import *
 from benchmarks import real_kafka
 from recording import recorded
+from kafka_scratch.config import DEFAULTS, setting_names, unknown_settings
 from kafka_scratch.frames import ApiError, ErrorCode, Operation, Resource
 from kafka_scratch.image import Image, config_set
 from kafka_scratch.partition_log import LogConfig, StorageError
@@ -299,6 +301,45 @@ def test_who_may_not_look_or_change_is_told_so_and_nothing_else(tmp_path):
                               (Operation.DESCRIBE_CONFIGS, Resource.GROUP, 'g'), (Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, 'kafka-cluster'),
                               (Operation.ALTER_CONFIGS, Resource.TOPIC, 'orders'), (Operation.ALTER_CONFIGS, Resource.GROUP, 'g'),
                               (Operation.ALTER_CONFIGS, Resource.CLUSTER, 'kafka-cluster')}
+
+
+# --- Which names there are --------------------------------------------------------------------------------------------
+
+# Kafka reads these as well, but its documentation doesn't have them. The last two are its authorizer's.
+UNDOCUMENTED = """controller.performance.always.log.threshold.ms controller.performance.sample.period.ms group.consumer.regex.refresh.interval.ms
+    group.share.enable group.share.persister.class.name internal.metadata.delete.delay.millis internal.metadata.log.segment.bytes
+    internal.metadata.max.batch.size.in.bytes internal.metadata.max.fetch.size.in.bytes log.initial.task.delay.ms producer.id.expiration.check.interval.ms
+    remote.log.manager.task.retry.backoff.max.ms remote.log.manager.task.retry.backoff.ms remote.log.manager.task.retry.jitter server.max.startup.time.ms
+    share.coordinator.cold.partition.snapshot.interval.ms share.coordinator.state.topic.prune.interval.ms unclean.leader.election.interval.ms
+    unstable.api.versions.enable unstable.feature.versions.enable super.users allow.everyone.if.no.acl.found""".split()
+
+
+def test_every_setting_with_a_meaning_has_a_name():
+    assert {*BROKER_TABLE, *DEFAULTS} <= setting_names() and len(setting_names()) == 338
+
+
+@pytest.mark.skipif(bool(real_kafka.absent()), reason=str(real_kafka.absent()))
+def test_the_names_are_those_of_kafka():
+    "Its documentation is made by a program of its own, from the definitions that it runs with."
+    documented = set(re.findall('id="brokerconfigs_([a-z0-9._]+)"', real_kafka.run_tool('kafka.server.KafkaConfig')))
+    assert len(documented) > 300 and setting_names() == {*documented, *UNDOCUMENTED}
+
+
+@given(st.sampled_from(sorted(setting_names())), st.data())
+def test_one_wrong_letter_is_recognized(name, data):
+    "Left out, put in or changed: what was meant is named, unless the mistake is itself the name of a setting."
+    at, letter = data.draw(st.integers(0, len(name) - 1)), data.draw(st.sampled_from('aeinorst.'))
+    wrong = data.draw(st.sampled_from([name[:at] + name[at + 1:], name[:at] + letter + name[at:], name[:at] + letter + name[at + 1:]]))
+    if wrong in setting_names(): assert unknown_settings([wrong]) == {}
+    else: assert unknown_settings([wrong])[wrong] is not None
+
+
+def test_names_that_anybody_may_make_up():
+    known = [f'listener.name.internal.{name}' for name in ('ssl.client.auth', 'scram-sha-512.sasl.jaas.config', 'plain.sasl.server.callback.handler.class',
+                                                           'connections.max.reauth.ms', 'sasl.enabled.mechanisms', 'max.connections')]
+    assert unknown_settings([*known, 'config.providers.env.class', 'config.providers.env.param.x', 'rsm.config.bucket', 'confluent.license']) == {}
+    assert unknown_settings(['listener.name.internal.ssl.client.atuh']) == {'listener.name.internal.ssl.client.atuh': 'listener.name.internal.ssl.client.auth'}
+    assert unknown_settings(['client.quota.callback.static.produce', 'client.quota.callback.class']) == {}
 
 
 # --- Whatever comes ---------------------------------------------------------------------------------------------------

@@ -1,8 +1,10 @@
 "Starting, following the metadata log, stopping; and what is said when it can't be done: one sentence, and nothing is changed."
 import base64
 import contextlib
+import ctypes
 import json
 import os
+import pwd
 import shutil
 import signal
 import socket
@@ -345,6 +347,7 @@ def test_without_streams(tmp_path, loop, streams):
 def refused(tmp_path: Path, *arguments, **options) -> str:
     "The one sentence with which it gives up; nothing below the directory has changed."
     kept = tmp_path/'logs'
+    tmp_path.mkdir(exist_ok=True)
     before = tree(kept) if kept.is_dir() else kept.read_bytes() if kept.exists() else None
     process = run_to_end(tmp_path, *arguments, **options)
     assert process.process.returncode == 1 and process.stdout == ''
@@ -352,6 +355,12 @@ def refused(tmp_path: Path, *arguments, **options) -> str:
     assert len(process.stderr.splitlines()) == 1 and process.stderr.startswith('kafka_scratch: '), process.stderr
     assert (tree(kept) if kept.is_dir() else kept.read_bytes() if kept.exists() else None) == before
     return process.stderr
+
+
+def without_privileges():
+    "From here on root may read, write and enter only what its permissions say, as everybody else."
+    if os.geteuid() == 0 and sys.platform == 'linux':
+        for capability in (1, 2): ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)   # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH; 24 is PR_CAPBSET_DROP
 
 
 def settings_file(tmp_path: Path, *lines: str) -> Path:
@@ -363,9 +372,19 @@ def settings_file(tmp_path: Path, *lines: str) -> Path:
 def test_refuses_a_port_in_use(tmp_path):
     (tmp_path/'logs').mkdir()
     with socket.create_server(('127.0.0.1', 0)) as taken:
-        listener = f'PLAINTEXT://127.0.0.1:{taken.getsockname()[1]}'
+        port = taken.getsockname()[1]
+        listener = f'PLAINTEXT://127.0.0.1:{port}'
         said = refused(tmp_path, settings_file(tmp_path, f'listeners={listener}'))
-    assert listener in said and 'in use' in said.lower()
+    assert f'{listener}: port {port} is in use by another program' in said and f'in {tmp_path}/server.properties' in said
+
+
+def test_says_that_a_broker_is_on_the_port(tmp_path, loop):
+    "The second start of the same broker, which is the usual reason."
+    with running(tmp_path, env=loop) as broker:
+        said = refused(tmp_path/'second', properties(tmp_path/'second.properties', listeners=f'PLAINTEXT://127.0.0.1:{broker.port}', log_dirs=tmp_path/'other'), env=loop)
+        assert f'port {broker.port} is in use by a Kafka broker; stop that one, or choose another port, such as listeners=PLAINTEXT://127.0.0.1:' in said
+        assert not (tmp_path/'other').exists() or not any((tmp_path/'other').iterdir())
+        assert is_served(broker)
 
 
 @pytest.mark.parametrize('host', ['192.0.2.1', 'no-such-host.invalid', 'a..b'])
@@ -374,16 +393,14 @@ def test_refuses_a_host_that_is_not_here(tmp_path, host):
     assert f'PLAINTEXT://{host}:9' in refused(tmp_path, settings_file(tmp_path, f'listeners=PLAINTEXT://{host}:9'))
 
 
-@pytest.mark.parametrize('problem', ['not there', 'a directory', 'not text', 'not readable'])
-def test_refuses_a_file_that_can_not_be_read(tmp_path, problem):
+@pytest.mark.parametrize('problem, words', [('not there', 'there is no such file'), ('a directory', 'it is a directory; name the file in it'),
+                                            ('not readable', 'Permission denied')], ids=['not there', 'a directory', 'not readable'])
+def test_refuses_a_file_that_can_not_be_read(tmp_path, problem, words):
     file = tmp_path/'server.properties'
     if problem == 'a directory': file.mkdir()
-    if problem == 'not text': file.write_bytes(b'node.id=1\n\xff\xfe\0')
-    if problem == 'not readable':
-        file.touch(mode=0)
-        if os.access(file, os.R_OK): pytest.skip('– root may read everything')
-    said = refused(tmp_path, file)
-    assert f"{file} can't be read" in said
+    if problem == 'not readable': file.touch(mode=0)
+    said = refused(tmp_path, file, limit=without_privileges)
+    assert f"{file} can't be read: {words}" in said
 
 
 @pytest.mark.parametrize('line, words', [
@@ -406,7 +423,7 @@ def test_refuses_bad_values(tmp_path, line, words):
 
 @pytest.mark.parametrize('contents, words', [
     (b'node.id=2\n', ['belongs to node 2', 'node 1']), (b'node.id=two\n', ['meta.properties', "'two'"]), ('node.id=²\n'.encode(), ['meta.properties']),
-    (b'node.id=1\ncluster.id=\\u12\n', ['meta.properties', 'line 2']), (b'\xff\xfe', ['meta.properties'])],
+    (b'node.id=1\ncluster.id=\\u12\n', ['meta.properties', 'line 2']), (b'\xff\xfe', ['meta.properties', 'node.id is missing'])],
     ids=['another node', 'not a number', 'not quite a number', 'a bad escape', 'not text'])
 def test_refuses_a_directory_of_someone_else(tmp_path, contents, words):
     (tmp_path/'logs').mkdir()
@@ -417,7 +434,90 @@ def test_refuses_a_directory_of_someone_else(tmp_path, contents, words):
 
 def test_refuses_a_file_as_log_directory(tmp_path):
     (tmp_path/'logs').write_text('not a directory')
-    assert str(tmp_path/'logs') in refused(tmp_path, settings_file(tmp_path))
+    file = settings_file(tmp_path)
+    assert f'{file}, line 2: log.dirs has {tmp_path}/logs, which is a file: name a directory' in refused(tmp_path, file)
+
+
+@pytest.mark.parametrize('mode', [0o555, 0o333, 0o666], ids=['read-only', 'not to be listed', 'not to be entered'])
+def test_refuses_a_log_directory_without_the_right_to_use_it(tmp_path, mode):
+    file, logs = settings_file(tmp_path), tmp_path/'logs'
+    logs.mkdir()
+    logs.chmod(mode)
+    process = run_to_end(tmp_path, file, limit=without_privileges)
+    logs.chmod(0o755)
+    assert process.process.returncode == 1 and not any(logs.iterdir())
+    [said] = process.stderr.splitlines()
+    assert f'{file}, line 2: log.dirs has {logs}, which belongs to ' in said and said.endswith('where we may not write: name one of your own')
+
+
+def test_refuses_a_log_directory_of_another_user(tmp_path):
+    if os.geteuid(): pytest.skip('– only root can give a directory away')
+    file, logs = settings_file(tmp_path), tmp_path/'logs'
+    logs.mkdir(mode=0o700)
+    (logs/'meta.properties').write_text(META.format(node_id=1))
+    os.chown(logs, 1, 1)
+    process = run_to_end(tmp_path, file, limit=without_privileges)
+    assert process.process.returncode == 1 and [path.name for path in logs.iterdir()] == ['meta.properties']
+    assert process.stderr == f'kafka_scratch: {file}, line 2: log.dirs has {logs}, which belongs to {pwd.getpwuid(1).pw_name} and where we may not write: name one of your own\n'
+
+
+def test_refuses_to_make_a_directory_where_it_may_not(tmp_path):
+    file, above = settings_file(tmp_path, f'log.dirs={tmp_path}/above/logs'), tmp_path/'above'
+    above.mkdir(mode=0o555)
+    process = run_to_end(tmp_path, file, limit=without_privileges)
+    assert process.process.returncode == 1 and process.stderr.splitlines() == [
+        f"kafka_scratch: the log directory {above}/logs can't be made: Permission denied; name one that can, as log.dirs"]
+
+
+@pytest.mark.parametrize('setting', ['log.dirs', 'log.dir', 'metadata.log.dir'])
+def test_refuses_a_directory_with_other_things_in_it(tmp_path, setting):
+    "Without `meta.properties` it is nobody's; Kafka says `No readable meta.properties files found.`"
+    (tmp_path/'logs'/'summer-2024').mkdir(parents=True)
+    for path in 'letter.txt', 'photo.jpg', 'zebra', 'summer-2024/plan.txt', 'orders-0': (tmp_path/'logs'/path).write_text('mine')
+    file = properties(tmp_path/'server.properties', listeners=f'PLAINTEXT://127.0.0.1:{free_port()}', **{setting: tmp_path/'logs'},
+                      **{'log.dirs': tmp_path/'fresh'} if setting == 'metadata.log.dir' else {})
+    said = refused(tmp_path, file)
+    assert f'{file}, line 2: {setting} has {tmp_path}/logs, which has no meta.properties, but letter.txt, orders-0, photo.jpg and 2 more in it' in said
+    assert 'name an empty or a new directory' in said and not (tmp_path/'fresh').exists()
+
+
+@pytest.mark.parametrize('named', [True, False], ids=['with a name', 'without'])
+def test_takes_a_directory_that_a_broker_left(tmp_path, named):
+    "Also a partition that was deleted, and what file systems and desktops put into every directory."
+    logs = tmp_path/'logs'
+    write_log(logs, metadata_log(foo=1))
+    for name in 'foo-0', 'bar-1.0123456789abcdef0123456789abcdef-delete', 'lost+found': (logs/name).mkdir()
+    for name in '.lock', '.DS_Store', 'cleaner-offset-checkpoint', 'recovery-point-offset-checkpoint.tmp', 'bootstrap.checkpoint': (logs/name).touch()
+    if named:
+        (logs/'meta.properties').write_text(META.format(node_id=1))
+        (logs/'letter.txt').write_text('mine')   # as Kafka: a file is no obstacle in a directory with a name
+    with running(tmp_path) as broker: assert sizes(broker) == {'foo': 1}
+
+
+# --- What it remarks upon, and starts ---------------------------------------------------------------------------------
+
+def test_reads_bytes_as_java_does(tmp_path):
+    "As ISO-8859-1, in which every byte is a letter: an é of one byte is an é, in a comment or in a path."
+    port, file = free_port(), tmp_path/'server.properties'
+    file.write_bytes(f'# caf\xe9 \xff\xfe\0\nlisteners=PLAINTEXT://127.0.0.1:{port}\nlog.dirs={tmp_path}/caf\xe9\n'.encode('iso-8859-1'))
+    broker = BrokerProcess(tmp_path, file, port=port)
+    try: assert is_served(broker.wait_ready())
+    finally: broker.stop()
+    broker.check_end()
+    assert (tmp_path/'café').is_dir() and broker.stderr == ''
+
+
+def test_says_how_to_write_other_letters(tmp_path):
+    "An é of two bytes is two letters, as in Kafka; whoever wrote it hears of it."
+    with running(tmp_path, **{'super.users': 'User:café'}) as broker:
+        assert broker.stderr == f'kafka_scratch: {tmp_path}/server.properties is read as ISO-8859-1, as in Kafka: write é as \\u00e9 for super.users in line 4\n'
+
+
+def test_names_settings_that_do_not_exist(tmp_path):
+    with running(tmp_path, listners='x', **{'retention.ms': 5, 'confluent.license': 'x', 'num.network.threads': 3, 'my.own': 1, 'colour': 'red'}) as broker:
+        assert is_served(broker)
+        assert broker.stderr == (f"kafka_scratch: {tmp_path}/server.properties has settings that don't exist, and are ignored, as in Kafka: "
+                                 'listners in line 4 (did you mean listeners?), retention.ms in line 5 (did you mean log.retention.ms?), colour in line 9\n')
 
 
 def test_makes_no_directory_when_another_is_not_ours(tmp_path):
@@ -473,10 +573,14 @@ def test_help(tmp_path, arguments):
     assert process.process.returncode == 0 and process.stdout.startswith('usage: ') and process.stderr == ''
 
 
-@pytest.mark.parametrize('arguments', [['--port'], ['one', 'two']])
-def test_usage(tmp_path, arguments):
+@pytest.mark.parametrize('arguments, words', [
+    (['--port'], 'but no option --port: settings such as listeners=PLAINTEXT://localhost:19092 and log.dirs=/data are in the file (see --help)'),
+    (['--port=9092', 'one'], 'but no option --port=9092: '), (['server.properties', '--override', 'a=b'], 'but no option --override: '),
+    (['one', 'two'], 'and not 2 of them: one, two (see --help)')], ids=['arguments0', 'with a value', 'after the file', 'arguments1'])
+def test_usage(tmp_path, arguments, words):
     process = run_to_end(tmp_path, *arguments)
-    assert process.process.returncode == 2 and process.stderr.startswith('usage: ') and process.stdout == ''
+    assert process.process.returncode == 2 and process.stdout == '' and len(process.stderr.splitlines()) == 1
+    assert process.stderr.startswith('kafka_scratch: your_program.sh takes the path of a properties file, or nothing, ') and words in process.stderr
 
 
 # --- From where, and with which Python --------------------------------------------------------------------------------
