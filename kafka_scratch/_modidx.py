@@ -492,6 +492,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/kafka_scratch', 'doc_host'
                                                                                             'kafka_scratch/compression.py'),
                                            'kafka_scratch.compression.decompress_zstd': ( 'compression.html#decompress_zstd',
                                                                                           'kafka_scratch/compression.py'),
+                                           'kafka_scratch.compression.how_to_install': ( 'compression.html#how_to_install',
+                                                                                         'kafka_scratch/compression.py'),
                                            'kafka_scratch.compression.lz4_block': ( 'compression.html#lz4_block',
                                                                                     'kafka_scratch/compression.py'),
                                            'kafka_scratch.compression.snappy_block': ( 'compression.html#snappy_block',

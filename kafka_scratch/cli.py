@@ -329,8 +329,8 @@ def spark_chapters():
         if find_spec('pyspark') is None: raise ImportError(name='pyspark')
         from kafka_scratch.spark import export, session
     except ImportError as error:
-        how = "pip install 'kafka_scratch[spark]'"
-        raise BadInput(f"this command needs {error.name}, which isn't installed: {how}") from None
+        from kafka_scratch.compression import how_to_install
+        raise BadInput(f"this command needs {error.name}, which isn't installed: {how_to_install('spark')}") from None
     return export, session
 
 def start_spark(options):

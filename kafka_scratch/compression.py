@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['CODECS', 'MAX_SIZE', 'XERIAL', 'LZ4_MARK', 'ZSTD_MARK', 'DICTIONARY_ID_BYTES', 'CONTENT_SIZE_BYTES', 'ACCELERATED',
            'decompress_gzip', 'snappy_tag', 'snappy_size', 'snappy_block', 'decompress_snappy', 'lz4_block',
-           'decompress_lz4', 'zstd_most', 'MissingCodec', 'decompress_zstd', 'decompress', 'compress']
+           'decompress_lz4', 'zstd_most', 'MissingCodec', 'how_to_install', 'decompress_zstd', 'decompress', 'compress']
 
 # %% ../nbs/12_compression.ipynb #476896b4
 import zlib
@@ -213,9 +213,25 @@ except ImportError: _zstd = None
 
 ACCELERATED = 'cramjam' if cramjam else 'python'
 
+# %% ../nbs/12_compression.ipynb #7c2e5a02
+def how_to_install(extra: str) -> str:
+    "A command that adds what one of this package's extras needs: `pip install '.[fast]'`."
+    import os, shlex
+    from importlib.metadata import PackageNotFoundError, requires
+    from kafka_scratch import __path__ as places
+    checkout, here = os.path.dirname(places[0]), os.getcwd()
+    if os.path.exists(os.path.join(checkout, 'settings.ini')):
+        inside = os.path.join(here, '').startswith(os.path.join(checkout, ''))
+        return f'pip install {shlex.quote(f"{os.path.relpath(checkout) if inside else checkout}[{extra}]")}'
+    try: needed = [each.partition(';') for each in requires('kafka_scratch') or []]
+    except PackageNotFoundError: needed = []
+    found = [shlex.quote(name.strip()) for name, _, when in needed if f'extra == "{extra}"' in when.replace("'", '"')]
+    return f'pip install {" ".join(found) or shlex.quote(f".[{extra}]")}'
+
+
 # %% ../nbs/12_compression.ipynb #55aefcfe
 def _missing() -> MissingCodec:
-    return MissingCodec('zstd needs Python 3.14 or the package cramjam: pip install kafka_scratch[fast]')
+    return MissingCodec(f'zstd needs Python 3.14 or the package cramjam: {how_to_install("fast")}')
 
 def decompress_zstd(data: bytes, max_size: int = MAX_SIZE) -> bytes:
     "What one or more zstd frames hold."

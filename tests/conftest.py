@@ -53,7 +53,7 @@ def loop(request):
 @pytest.fixture(scope='session')
 def spark(tmp_path_factory):
     "One Spark session for all tests that need one: a process can't have two, and the first takes seconds."
-    if importlib.util.find_spec('pyspark') is None: pytest.skip("pyspark is not installed: pip install 'kafka_scratch[spark]'")
+    if importlib.util.find_spec('pyspark') is None: pytest.skip("pyspark is not installed: pip install '.[spark]'")
     from kafka_scratch.spark.session import NoJava, get_session
     settings = {'spark.sql.shuffle.partitions': 2, 'spark.sql.warehouse.dir': tmp_path_factory.mktemp('warehouse')}
     try: session = get_session('local[2]', 'tests', **settings)

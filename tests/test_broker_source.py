@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytest.importorskip('pyspark', reason="needs kafka_scratch[spark]")
-pytest.importorskip('numba', reason="needs kafka_scratch[spark]")
+pytest.importorskip('pyspark', reason="pip install '.[spark]'")
+pytest.importorskip('numba', reason="pip install '.[spark]'")
 
 import pyarrow as pa
 

@@ -1,6 +1,8 @@
 "Compression: what Kafka and its clients wrote can be opened; nothing that strangers write does harm."
 import importlib.util
 import json
+import re
+import shlex
 import struct
 import sys
 import zlib
@@ -9,12 +11,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
+import kafka_scratch
 from kafka_scratch import compression
 from kafka_scratch.compression import (CODECS, MissingCodec, compress, decompress, decompress_gzip, decompress_lz4, decompress_snappy,
-                                       decompress_zstd, lz4_block, zstd_most)
+                                       decompress_zstd, how_to_install, lz4_block, zstd_most)
 from kafka_scratch.primitives import DecodeError, EncodeError, UnsignedVarint
 
-SEGMENTS = Path(__file__).parent/'fixtures'/'segments'
+ROOT = Path(__file__).parents[1]
+SEGMENTS = ROOT/'tests'/'fixtures'/'segments'
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 zstd_installed = compression.cramjam is not None or compression._zstd is not None
 needs_zstd = pytest.mark.skipif(not zstd_installed, reason='needs Python 3.14 or cramjam')
@@ -249,7 +253,20 @@ def test_unknown_codecs():
 def test_missing_codec_says_what_to_install(monkeypatch):
     without_cramjam(monkeypatch)
     for function, data in ((decompress, SQUEEZED[ZSTD]), (compress, b'abc')):
-        with pytest.raises(MissingCodec, match=r'pip install kafka_scratch\[fast\]'): function(ZSTD, data)
+        with pytest.raises(MissingCodec, match=r"zstd needs Python 3.14 or the package cramjam: pip install '\S*\[fast\]'$"): function(ZSTD, data)
+
+
+def test_what_to_install_from_wherever_one_is(monkeypatch, tmp_path):
+    "In the checkout, below it, elsewhere; and for a package that was installed, by the names of what is missing."
+    monkeypatch.chdir(ROOT)
+    assert how_to_install('fast') == "pip install '.[fast]'"
+    monkeypatch.chdir(ROOT/'nbs')
+    assert how_to_install('spark') == "pip install '..[spark]'"
+    monkeypatch.chdir(tmp_path)
+    assert how_to_install('spark') == f"pip install {shlex.quote(f'{ROOT}[spark]')}"
+    monkeypatch.setattr(kafka_scratch, '__path__', [f'{tmp_path}/site-packages/kafka_scratch'])
+    assert re.fullmatch(r"pip install '?crc32c\S* '?cramjam\S* '?uvloop\S*", how_to_install('fast'))
+    assert how_to_install('nothing') == "pip install '.[nothing]'"
 
 
 def test_nothing_installed(monkeypatch):

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip('pyarrow', reason="pyarrow is not installed: pip install 'kafka_scratch[spark]'")
-pytest.importorskip('numba', reason="numba is not installed: pip install 'kafka_scratch[spark]'")
+pytest.importorskip('pyarrow', reason="pyarrow is not installed: pip install '.[spark]'")
+pytest.importorskip('numba', reason="numba is not installed: pip install '.[spark]'")
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -856,7 +856,7 @@ HIDING = 'import sys; sys.modules.update(dict.fromkeys({modules})); from kafka_s
 def command(*arguments, hidden=(), **env) -> tuple[int, str, str]:
     "The command as a process: exit code, output, complaints."
     done = subprocess.run([sys.executable, '-c', HIDING.format(modules=hidden), 'tables', *map(os.fspath, arguments)], capture_output=True, timeout=300,
-                          text=True, env=environment(PYTHONPATH=str(ROOT), **env))
+                          text=True, cwd=ROOT, env=environment(PYTHONPATH=str(ROOT), **env))
     assert 'Traceback' not in done.stderr, done.stderr
     return done.returncode, done.stdout, done.stderr
 
@@ -896,7 +896,7 @@ def test_no_java(small, tmp_path, no_java):
 
 @pytest.mark.parametrize('missing', ['pyspark', 'pyarrow', 'numba'])
 def test_the_extra_is_not_installed(missing, small, tmp_path):
-    sentence = f"kafka-scratch: this command needs {missing}, which isn't installed: pip install 'kafka_scratch[spark]'\n"
+    sentence = f"kafka-scratch: this command needs {missing}, which isn't installed: pip install '.[spark]'\n"
     assert command(small, '--out', tmp_path/'out', hidden=(missing,)) == (2, '', sentence) and not (tmp_path/'out').exists()
 
 

@@ -275,4 +275,4 @@ def test_without_pyspark_one_sentence_says_what_to_install():
     done = python('import sys; sys.modules["pyspark"] = None\n'
                   'from kafka_scratch.spark.session import *\n'
                   'try: get_session()\nexcept MissingSetting as reason: print(reason)', cwd=ROOT)
-    assert done.stdout == "PySpark is not installed: `pip install 'kafka_scratch[spark]'` adds it.\n", done.stderr
+    assert done.stdout == "PySpark is not installed: `pip install '.[spark]'` adds it.\n", done.stderr

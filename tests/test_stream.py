@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip('pyspark', reason="needs kafka_scratch[spark]")
-pytest.importorskip('numba', reason="needs kafka_scratch[spark]")
+pytest.importorskip('pyspark', reason="pip install '.[spark]'")
+pytest.importorskip('numba', reason="pip install '.[spark]'")
 
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows

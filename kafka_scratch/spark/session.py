@@ -251,7 +251,8 @@ def get_session(
 ):
     "The running session, or a new one that has every setting; either knows `kafka-log` and `kafka-broker`."
     if importlib.util.find_spec('pyspark') is None:
-        raise MissingSetting("PySpark is not installed: `pip install 'kafka_scratch[spark]'` adds it.")
+        from kafka_scratch.compression import how_to_install
+        raise MissingSetting(f'PySpark is not installed: `{how_to_install("spark")}` adds it.')
     conf = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in conf.items()}
     if spark := running_session():
         check_wishes(spark, conf | ({'spark.master': master} if master and not is_distant(master) else {}))
