@@ -6,8 +6,8 @@
 __all__ = ['Placed', 'HOP', 'BLOCKS', 'file_name', 'segments', 'File', 'check_placed', 'placed_batches', 'last_offset',
            'OffsetIndex', 'TimeIndex', 'read_entries', 'read_offset_index', 'read_time_index', 'Segment', 'note_batch',
            'check_batch', 'check_offset', 'scan_segment', 'find_batch', 'read_block', 'find_place', 'replace_file',
-           'write_indexes', 'read_lines', 'java_number', 'java_split', 'read_checkpoint', 'write_checkpoint',
-           'LeaderEpochs', 'read_partition_metadata', 'write_partition_metadata']
+           'write_indexes', 'keep_damaged', 'read_lines', 'java_number', 'java_split', 'read_checkpoint',
+           'write_checkpoint', 'LeaderEpochs', 'read_partition_metadata', 'write_partition_metadata']
 
 # %% ../nbs/14_segments.ipynb #c33d7943
 import os, re, struct, weakref
@@ -229,7 +229,7 @@ def find_batch(segment: Segment, offset: int) -> Placed | None:
     while start + at < size:
         if at + HEADER_SIZE > len(buf):
             start, at, buf = start + at, 0, file.read(start + at, min(1 << 13, size - start - at))
-        if len(buf) < HEADER_SIZE: return None
+        if len(buf) < HEADER_SIZE: raise TornBatch(f'{segment.path} should have {size} bytes, but ends before', start)
         base, length, delta = hop(buf, at)
         if base + delta >= offset: return Placed(start + at, LENGTH_ENDS + length, HEADER.read(buf, at)[0])
         if length < HEADER_SIZE - LENGTH_ENDS:
@@ -281,6 +281,12 @@ def write_indexes(segment: Segment):
     if segment.size: segment.time_index.add(segment.largest_timestamp, segment.largest_at)
     for kind, index in (('index', segment.index), ('timeindex', segment.time_index)):
         replace_file(segment.path_of(kind), index.pack())
+
+# %% ../nbs/14_segments.ipynb #38a1ff81
+def keep_damaged(path: str) -> str:
+    "Moves a file that can't be read out of the way of a new one. Returns what it is called now."
+    os.replace(path, path + '.damaged')
+    return path + '.damaged'
 
 # %% ../nbs/14_segments.ipynb #90ad7737
 def read_lines(path: str) -> list[str]:
