@@ -231,9 +231,9 @@ def find_batch(segment: Segment, offset: int) -> Placed | None:
             start, at, buf = start + at, 0, file.read(start + at, min(1 << 13, size - start - at))
         if len(buf) < HEADER_SIZE: raise TornBatch(f'{segment.path} should have {size} bytes, but ends before', start)
         base, length, delta = hop(buf, at)
-        if base + delta >= offset: return Placed(start + at, LENGTH_ENDS + length, HEADER.read(buf, at)[0])
         if length < HEADER_SIZE - LENGTH_ENDS:
             raise DecodeError(f'{segment.path}: a batch_length of {length}', start + at)
+        if base + delta >= offset: return Placed(start + at, LENGTH_ENDS + length, HEADER.read(buf, at)[0])
         at += LENGTH_ENDS + length
 
 # %% ../nbs/14_segments.ipynb #8bf2e6c9
