@@ -520,6 +520,7 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/kafka_scratch', 'doc_host'
                                       'kafka_scratch.config.find_node_id': ('config.html#find_node_id', 'kafka_scratch/config.py'),
                                       'kafka_scratch.config.load_config': ('config.html#load_config', 'kafka_scratch/config.py'),
                                       'kafka_scratch.config.logical_lines': ('config.html#logical_lines', 'kafka_scratch/config.py'),
+                                      'kafka_scratch.config.owner_in': ('config.html#owner_in', 'kafka_scratch/config.py'),
                                       'kafka_scratch.config.parse_listener': ('config.html#parse_listener', 'kafka_scratch/config.py'),
                                       'kafka_scratch.config.parse_properties': ('config.html#parse_properties', 'kafka_scratch/config.py'),
                                       'kafka_scratch.config.prepare_log_dirs': ('config.html#prepare_log_dirs', 'kafka_scratch/config.py'),

@@ -7,7 +7,7 @@ __all__ = ['BLANKS', 'KEY_AND_VALUE', 'PROTOCOLS', 'LISTENER', 'Config', 'DEFAUL
            'LOG_CHOICES', 'UNITS', 'YES_OR_NO', 'ConfigError', 'continues', 'logical_lines', 'parse_properties',
            'unescape', 'Listener', 'parse_listener', 'Properties', 'read_properties', 'read_number', 'read_listeners',
            'read_time', 'read_choice', 'read_log_config', 'read_config', 'load_config', 'read_text', 'read_meta',
-           'check_cluster', 'find_node_id', 'prepare_log_dirs']
+           'check_cluster', 'owner_in', 'find_node_id', 'prepare_log_dirs']
 
 # %% ../nbs/28_config.ipynb #48f3c030
 import os, re
@@ -243,10 +243,10 @@ def load_config(path: str | None) -> Config:
     "The configuration from a file; the defaults, if there is none."
     return read_config() if path is None else read_config(read_text(path), path)
 
-def read_text(path: str, missing: str | None = None) -> str:
+def read_text(path: str, missing: str | None = None, encoding: str = 'utf-8') -> str:
     "The text of a file. If there is no such file: `missing`, where that is a text, else a ConfigError."
     try:
-        with open(path, encoding='utf-8') as file: return file.read()
+        with open(path, encoding=encoding) as file: return file.read()
     except (OSError, ValueError) as error:   # ValueError: it isn't UTF-8, or the path is none
         if missing is not None and isinstance(error, (FileNotFoundError, NotADirectoryError)): return missing
         raise ConfigError(f"{path} can't be read: {getattr(error, 'strerror', None) or error}") from None
@@ -255,7 +255,7 @@ def read_text(path: str, missing: str | None = None) -> str:
 def read_meta(log_dir: str) -> Properties:
     "What `meta.properties` of a log directory says; nothing, if there is none."
     path = os.path.join(log_dir, 'meta.properties')
-    return read_properties(read_text(path, missing=''), path)
+    return read_properties(read_text(path, missing='', encoding='latin-1'), path)   # as Java reads properties
 
 def check_cluster(metas: dict[str, Properties]):
     "Do all the directories belong to one cluster?"
@@ -266,10 +266,18 @@ def check_cluster(metas: dict[str, Properties]):
                               f'{known[0][0]} and {cluster}')
 
 # %% ../nbs/28_config.ipynb #ef8eda29
+def owner_in(meta: Properties) -> int | None:
+    "The node to which a directory belongs. Version 0 of the file calls it `broker.id`."
+    old = read_number(meta, 'version', 0, 1) != 1
+    owner = read_number(meta, 'broker.id' if old and 'broker.id' in meta.settings else 'node.id', 0)
+    if meta.settings and owner is None and not meta.get('cluster.id'):
+        raise ConfigError(f'{meta.source} says neither a cluster.id nor a node.id: is it the right file?')
+    return owner
+
 def find_node_id(metas: dict[str, Properties], node_id: int | None) -> int:
     "Who are we? The configured node, or the one to which the directories belong, or 1."
     for log_dir, meta in metas.items():
-        owner = read_number(meta, 'node.id', 0)
+        owner = owner_in(meta)
         if node_id is None: node_id = owner
         if owner is not None and owner != node_id:
             raise ConfigError(f'the log directory {log_dir} belongs to node {owner}, but we are node {node_id}')

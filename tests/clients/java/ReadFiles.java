@@ -52,7 +52,7 @@ public class ReadFiles {
                         MetaPropertiesEnsemble.VerificationFlag.REQUIRE_AT_LEAST_ONE_VALID,
                         MetaPropertiesEnsemble.VerificationFlag.REQUIRE_METADATA_LOG_DIR));
                     MetaProperties meta = found.logDirProps().values().iterator().next();
-                    return meta.clusterId().orElse("-") + " " + meta.nodeId().orElse(-1) + " " + meta.directoryId().map(Uuid::toString).orElse("-");
+                    return found.clusterId().get() + " " + meta.nodeId().orElse(-1) + " " + meta.directoryId().map(Uuid::toString).orElse("-");
                 default: throw new IllegalArgumentException(kind);
             }
         } finally { Files.deleteIfExists(path); }
