@@ -212,8 +212,9 @@ def attempt(function, *arguments):
 # %% ../nbs/27_log_dirs.ipynb #abb6cce8
 def owner_of(path: str) -> bytes | None:
     "The topic to which a partition's directory belongs. An empty note (a crash came too early) doesn't say."
-    note = os.path.join(path, 'partition.metadata')
-    return read_partition_metadata(path) if os.path.exists(note) and os.path.getsize(note) else None
+    try: size = os.path.getsize(os.path.join(path, 'partition.metadata'))
+    except FileNotFoundError: return None   # and no other error: a file that we can't see isn't one that isn't there
+    return read_partition_metadata(path) if size else None
 
 # %% ../nbs/27_log_dirs.ipynb #d2d038e0
 class LogsOnDisk:
