@@ -384,7 +384,7 @@ def load_segment(log: PartitionLog, base: int, last: bool, check: bool, note) ->
             damaged = problem is not None and not isinstance(problem, TornBatch)
     if problem is None: return True
     refuse_old_format(segment, problem, size)
-    if damaged: raise DecodeError(f'{segment.path} was left in order, and is damaged now: {problem}')
+    if damaged: raise BadFile(f'{segment.path} was left in order, and is damaged now: {problem}')
     note(f'{segment.path} is cut from {size} to {segment.size} bytes: {problem}')
     os.truncate(segment.path, segment.size)
     return False

@@ -6,7 +6,7 @@
 __all__ = ['Placed', 'HOP', 'BLOCKS', 'file_name', 'segments', 'File', 'check_placed', 'placed_batches', 'last_offset',
            'OffsetIndex', 'TimeIndex', 'read_entries', 'read_offset_index', 'read_time_index', 'Segment', 'note_batch',
            'check_batch', 'check_offset', 'scan_segment', 'find_batch', 'read_block', 'find_place', 'replace_file',
-           'write_indexes', 'keep_damaged', 'read_lines', 'java_number', 'java_split', 'read_checkpoint',
+           'write_indexes', 'keep_damaged', 'BadFile', 'read_lines', 'java_number', 'java_split', 'read_checkpoint',
            'write_checkpoint', 'LeaderEpochs', 'read_partition_metadata', 'write_partition_metadata']
 
 # %% ../nbs/14_segments.ipynb #c33d7943
@@ -289,11 +289,15 @@ def keep_damaged(path: str) -> str:
     return path + '.damaged'
 
 # %% ../nbs/14_segments.ipynb #90ad7737
+class BadFile(DecodeError):
+    "A file that isn't what it should be. Its name says more than an offset in it."
+    def __str__(self): return self.message
+
 def read_lines(path: str) -> list[str]:
     "The lines of a text file as Java cuts them. Python's `splitlines` would cut at eight more characters."
     try:
         with open(path, encoding='utf-8') as file: lines = file.read().split('\n')   # `open` has made \n of \r and \r\n
-    except UnicodeDecodeError as error: raise DecodeError(f'{path} is no text: {error}') from None
+    except UnicodeDecodeError as error: raise BadFile(f'{path} is no text: {error}') from None
     return lines[:-1] if not lines[-1] else lines
 
 # %% ../nbs/14_segments.ipynb #f0f9755c
@@ -318,7 +322,7 @@ def read_checkpoint(path: str) -> list[list[str]]:
     rows = [java_split(r'\s+', line) for line in lines[2:]]
     numbered = all(len(row) > 1 and None not in (java_number(row[-2]), java_number(row[-1], 64)) for row in rows)
     if version != 0 or count != len(rows) or not numbered:
-        raise DecodeError(f'{path} is no checkpoint: version 0, a count and as many lines are what it takes')
+        raise BadFile(f'{path} is no checkpoint: version 0, a count and as many lines are what it takes')
     return rows
 
 def write_checkpoint(path: str, rows: list):
@@ -371,10 +375,10 @@ def read_partition_metadata(directory: str) -> bytes | None:
     version = java_number(words[0][1]) if len(words[0]) == len(words[1]) == 2 else None
     if version is None or version < 0:
         found = ' '.join(lines)[:60]
-        raise DecodeError(f'{path} should begin with the lines `version: 0` and `topic_id: …`, not with {found!r}')
+        raise BadFile(f'{path} should begin with the lines `version: 0` and `topic_id: …`, not with {found!r}')
     try: topic_id = uuid_bytes(words[1][1])
-    except EncodeError as error: raise DecodeError(f'{path}: {error}') from None
-    if not any(topic_id): raise DecodeError(f'{path}: no topic has the id {uuid_text(topic_id)}')
+    except EncodeError as error: raise BadFile(f'{path}: {error}') from None
+    if not any(topic_id): raise BadFile(f'{path}: no topic has the id {uuid_text(topic_id)}')
     return topic_id
 
 def write_partition_metadata(directory: str, topic_id: bytes, sync: bool = True):
