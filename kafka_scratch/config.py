@@ -8,8 +8,8 @@ __all__ = ['BLANKS', 'KEY_AND_VALUE', 'PROTOCOLS', 'LISTENER', 'Config', 'DEFAUL
            'OF_PARTS', 'OF_LISTENER', 'ONCE', 'NAMES_A_CLASS', 'ConfigError', 'continues', 'logical_lines',
            'parse_properties', 'unescape', 'Listener', 'parse_listener', 'Properties', 'read_properties', 'read_number',
            'read_listeners', 'read_time', 'read_choice', 'read_log_config', 'read_config', 'load_config', 'read_text',
-           'read_meta', 'check_cluster', 'find_node_id', 'not_ours', 'objection', 'owner_of', 'prepare_log_dirs',
-           'setting_names', 'is_setting', 'unknown_settings', 'remarks', 'looks_like_utf8']
+           'read_meta', 'check_cluster', 'owner_in', 'find_node_id', 'not_ours', 'objection', 'owner_of',
+           'prepare_log_dirs', 'setting_names', 'is_setting', 'unknown_settings', 'remarks', 'looks_like_utf8']
 
 # %% ../nbs/28_config.ipynb #48f3c030
 import os, re
@@ -273,11 +273,18 @@ def check_cluster(metas: dict[str, Properties]):
                               f'{known[0][0]} and {cluster}')
 
 # %% ../nbs/28_config.ipynb #ef8eda29
+def owner_in(meta: Properties) -> int | None:
+    "The node to which a directory belongs. Version 0 of the file calls it `broker.id`."
+    old = read_number(meta, 'version', 0, 1) != 1
+    owner = read_number(meta, 'broker.id' if old and 'broker.id' in meta.settings else 'node.id', 0)
+    if meta.settings and owner is None and not meta.get('cluster.id'):
+        raise ConfigError(f'{meta.source} says neither a cluster.id nor a node.id: is it the right file?')
+    return owner
+
 def find_node_id(metas: dict[str, Properties], node_id: int | None) -> int:
     "Who are we? The configured node, or the one to which the directories belong, or 1."
     for log_dir, meta in metas.items():
-        owner = read_number(meta, 'node.id' if 'node.id' in meta.settings else 'broker.id', 0)   # as in version 0
-        if meta.settings and owner is None: raise ConfigError(f'{meta.source} names no node: node.id is missing')
+        owner = owner_in(meta)
         if node_id is None: node_id = owner
         if owner is not None and owner != node_id:
             raise ConfigError(f'the log directory {log_dir} belongs to node {owner}, but we are node {node_id}')

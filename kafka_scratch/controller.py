@@ -108,7 +108,7 @@ def quorum_epoch(directory: str) -> int:
     "The epoch of the last election that Kafka took part in here."
     try:
         with open(os.path.join(directory, 'quorum-state'), encoding='utf-8') as file:
-            return int(json.load(file)['leaderEpoch'])
+            return int(json.loads(file.readline())['leaderEpoch'])   # Kafka reads the first line, too
     except (OSError, ValueError, KeyError, TypeError): return 0
 
 # %% ../nbs/32_controller.ipynb #022f8089

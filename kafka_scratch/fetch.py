@@ -15,7 +15,7 @@ from .primitives import *
 from .schema import *
 from .frames import Api, Asked, ErrorCode, Later, Operation, Resource
 from .metadata import LeaderIdAndEpoch, NodeEndpoint, leader_endpoints
-from .list_offsets import READ_COMMITTED, check_epoch
+from .list_offsets import READ_COMMITTED, check_epoch, unreadable
 from .partition_log import OutOfRange, aborted_for, locate, read_slice
 
 # %% ../nbs/24_fetch.ipynb #446377e5
@@ -148,13 +148,13 @@ def read_partition(log,
         limit = log.stable_offset if committed else log.high_watermark
         if divergence: data.diverging_epoch = divergence
         else: part = locate(log, wanted.fetch_offset, max_bytes, at_least_one, limit)
-    except OutOfRange:
-        data.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
-        return data
+        if part: data.records = read_slice(part)
+    except OutOfRange: data.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+    except (OSError, DecodeError) as error: data.error_code = unreadable(log, error)
+    if data.error_code: return data
     data.high_watermark, data.last_stable_offset = log.high_watermark, log.stable_offset
     data.log_start_offset = log.start_offset
     if committed: data.aborted_transactions = list_aborted(log, wanted.fetch_offset, part)
-    if part: data.records = read_slice(part)
     return data
 
 def list_aborted(log, offset: int, part) -> list[AbortedTransaction]:
@@ -375,7 +375,7 @@ def repeat_fetch(asked: Asked, request: FetchRequest, broker):
         if frame[hole + 8:] != rest: return None
         offset = int.from_bytes(frame[hole:hole + 8], 'big', signed=True)
         try: part = locate(log, offset, min(most, broker.fetch_limit()))
-        except OutOfRange: return None
+        except (OutOfRange, OSError, DecodeError): return None   # the long way knows what to say
         if part is None or part.size < least: return None   # it may have to wait
         records = read_slice(part)
         offsets = OFFSETS.pack(log.high_watermark, log.stable_offset, log.start_offset)

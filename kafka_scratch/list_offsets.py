@@ -6,14 +6,15 @@
 __all__ = ['LATEST', 'EARLIEST', 'MAX_TIMESTAMP', 'EARLIEST_LOCAL', 'LATEST_TIERED', 'SINCE', 'CLIENT', 'READ_UNCOMMITTED',
            'READ_COMMITTED', 'Found', 'list_offsets', 'ListOffsetsPartition', 'ListOffsetsTopic', 'ListOffsetsRequest',
            'ListOffsetsPartitionResponse', 'ListOffsetsTopicResponse', 'ListOffsetsResponse', 'is_known', 'end_for',
-           'epoch_at', 'find_offset', 'check_epoch', 'refuse', 'list_partition', 'answer_list_offsets', 'refuse_all']
+           'epoch_at', 'find_offset', 'check_epoch', 'refuse', 'unreadable', 'list_partition', 'answer_list_offsets',
+           'refuse_all']
 
 # %% ../nbs/23_list_offsets.ipynb #3decbb70
 from collections import Counter, namedtuple
 from .primitives import *
 from .schema import *
 from .frames import Api, ErrorCode, Operation, Resource
-from .partition_log import PartitionLog, find_latest_time, find_time
+from .partition_log import PartitionLog, find_latest_time, find_time, report
 
 # %% ../nbs/23_list_offsets.ipynb #99a7f21e
 @nested
@@ -112,6 +113,11 @@ def refuse(partition: ListOffsetsPartition, error: int) -> ListOffsetsPartitionR
     "No offset, but the reason why."
     return ListOffsetsPartitionResponse(partition_index=partition.partition_index, error_code=error)
 
+def unreadable(log: PartitionLog, error: Exception) -> int:
+    "The error code for a log that can't be read. Whoever runs the broker is told why."
+    report(log, error)
+    return ErrorCode.CORRUPT_MESSAGE if isinstance(error, DecodeError) else ErrorCode.KAFKA_STORAGE_ERROR
+
 def list_partition(topic, partition: ListOffsetsPartition, request: ListOffsetsRequest,
                    broker) -> ListOffsetsPartitionResponse:
     "The offset for one partition of a topic (None: there is no such topic)."
@@ -122,8 +128,7 @@ def list_partition(topic, partition: ListOffsetsPartition, request: ListOffsetsR
     if error: return refuse(partition, error)
     end = end_for(hosted.log, request.replica_id, request.isolation_level)
     try: found = find_offset(hosted.log, partition.timestamp, end, hosted.leader_epoch)
-    except DecodeError: return refuse(partition, ErrorCode.CORRUPT_MESSAGE)
-    except OSError: return refuse(partition, ErrorCode.KAFKA_STORAGE_ERROR)
+    except (OSError, DecodeError) as error: return refuse(partition, unreadable(hosted.log, error))
     return ListOffsetsPartitionResponse(partition_index=index, **found._asdict())
 
 # %% ../nbs/23_list_offsets.ipynb #a7c3ecce

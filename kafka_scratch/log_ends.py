@@ -15,6 +15,7 @@ from .primitives import *
 from .schema import *
 from .frames import CLUSTER_NAME, Api, ErrorCode, Operation, Resource
 from .describe_topic_partitions import INTERNAL_TOPICS
+from .list_offsets import unreadable
 from .partition_log import OutOfRange, PartitionLog, assign_epoch, move_start
 
 # %% ../nbs/26_log_ends.ipynb #aeb9c9ca
@@ -170,6 +171,7 @@ def delete_before(log: PartitionLog, offset: int, leader_epoch: int = NO_EPOCH) 
         take_office(log, leader_epoch)   # a leader without records would be forgotten, too
     except OutOfRange: return ErrorCode.OFFSET_OUT_OF_RANGE
     except OSError: return ErrorCode.KAFKA_STORAGE_ERROR
+    except DecodeError as error: return unreadable(log, error)
     return ErrorCode.NONE
 
 # %% ../nbs/26_log_ends.ipynb #2825b0c1

@@ -7,10 +7,10 @@ __all__ = ['LogConfig', 'Flush', 'Slice', 'Timed', 'LEFTOVERS', 'BESIDE', 'place
            'OutOfRange', 'StorageError', 'new_segment', 'write_all', 'cut_tail', 'note_producer', 'accept',
            'find_stable', 'publish', 'should_roll', 'with_ends', 'end_of', 'aborted_in', 'seal', 'take_snapshot',
            'roll', 'assign_epoch', 'append', 'begin_flush', 'sync_files', 'end_flush', 'find_segment', 'position_of',
-           'locate', 'read_slice', 'aborted_for', 'find_time', 'find_latest_time', 'tidy', 'load_epochs', 'note_loaded',
-           'load_indexes', 'read_tail', 'load_segment', 'refuse_old_format', 'remove_files', 'load_segments',
-           'load_producers', 'replay_producers', 'hold', 'start_anew', 'open_log', 'keep_snapshots', 'close_log',
-           'cut_epochs', 'remove_segments', 'move_start', 'age_of', 'retain']
+           'locate', 'read_slice', 'report', 'aborted_for', 'find_time', 'find_latest_time', 'tidy', 'load_epochs',
+           'note_loaded', 'load_indexes', 'read_tail', 'load_segment', 'refuse_old_format', 'remove_files',
+           'load_segments', 'load_producers', 'replay_producers', 'hold', 'start_anew', 'open_log', 'keep_snapshots',
+           'close_log', 'cut_epochs', 'remove_segments', 'move_start', 'age_of', 'retain']
 
 # %% ../nbs/16_partition_log.ipynb #47797e1c
 import os, struct, zlib
@@ -18,7 +18,8 @@ from bisect import bisect_left, bisect_right
 from collections import namedtuple
 from .primitives import DecodeError
 from .checksums import crc32c
-from .records import CONTROL, CRC_ENDS, CRC_STARTS, LENGTH_ENDS, MAGIC, Batch, BatchHeader, read_records
+from .records import CONTROL, CRC_ENDS, CRC_STARTS, LENGTH_ENDS, MAGIC, Batch, BatchHeader, TornBatch
+from .records import read_records
 from .segments import *
 from .producer_state import ProducerState, load_snapshot, read_txn_index, snapshots, to_entries
 from .producer_state import write_snapshot, write_txn_index
@@ -59,6 +60,7 @@ class PartitionLog:
         self.waiting, self.unseen = set(), 0           # who is told when there is more; bytes they don't know of yet
         self.broken, self.new_files = False, 0         # the file may be longer than we know; files not synced by name
         self.failed = None                             # why nothing can be written any more
+        self.note, self.damage = lambda text: None, None   # is told of damage; the first that was found
 
     @property
     def active(self) -> Segment: return self.segments[-1]
@@ -277,6 +279,12 @@ def read_slice(part: Slice) -> bytes:
     "The bytes of a part of a file."
     return part.segment.file.read(part.position, part.size)
 
+# %% ../nbs/16_partition_log.ipynb #3a845c0d
+def report(log: PartitionLog, error: Exception):
+    "Tells whoever runs the broker that a log can't be read: the first time, and not again."
+    if log.damage is None: log.note(f"{log.directory} can't be read: {error}")
+    log.damage = error
+
 # %% ../nbs/16_partition_log.ipynb #2501a111
 def aborted_for(log: PartitionLog, offset: int, part: Slice | None) -> list:
     "The aborted transactions that whoever reads a slice has to know of. The index tells roughly where it ends."
@@ -322,11 +330,13 @@ def tidy(directory: str):
 # %% ../nbs/16_partition_log.ipynb #172bdef8
 def load_epochs(log: PartitionLog, note) -> bool:
     "Reads leader-epoch-checkpoint. False if it can't be read: the batches themselves know, too."
-    try: rows = [tuple(map(int, row)) for row in read_checkpoint(log.path('leader-epoch-checkpoint'))]
+    path, epochs = log.path('leader-epoch-checkpoint'), LeaderEpochs()
+    try:
+        for epoch, offset in read_checkpoint(path): epochs.assign(int(epoch), int(offset))
     except ValueError as error:
-        note(f'{error}: the epochs are read from the batches')
+        note(f'{error}. The epochs are read from the batches, and the file is called {keep_damaged(path)} now')
         return False
-    log.epochs = LeaderEpochs(rows)
+    log.epochs = epochs
     return True
 
 def note_loaded(log: PartitionLog, header: BatchHeader):
@@ -362,7 +372,7 @@ def read_tail(segment: Segment, seen) -> DecodeError | None:
 def load_segment(log: PartitionLog, base: int, last: bool, check: bool, note) -> bool:
     "Loads a segment. False if it had to be cut: then nothing that comes after it counts."
     segment = Segment(log.directory, base, log.config.index_interval_bytes)
-    size, problem = os.path.getsize(segment.path), None
+    size, problem, damaged = os.path.getsize(segment.path), None, False
     log.segments.append(segment)
     log.end_offset = max(log.end_offset, base)
     def seen(batch): note_loaded(log, batch.header)
@@ -371,8 +381,10 @@ def load_segment(log: PartitionLog, base: int, last: bool, check: bool, note) ->
         epochs = list(log.epochs.entries)
         if read_tail(segment, seen):   # is it the log, or is it the index that is wrong?
             log.epochs.entries, problem = epochs, scan_segment(segment, size, True, seen)
+            damaged = problem is not None and not isinstance(problem, TornBatch)
     if problem is None: return True
     refuse_old_format(segment, problem, size)
+    if damaged: raise BadFile(f'{segment.path} was left in order, and is damaged now: {problem}')
     note(f'{segment.path} is cut from {size} to {segment.size} bytes: {problem}')
     os.truncate(segment.path, segment.size)
     return False
@@ -445,11 +457,12 @@ def open_log(directory: str, config: LogConfig = LogConfig(), now: int = 0,
              clean: bool = True,        # was it closed in order?
              recovery_point: int = 0,   # everything before is surely on the disk
              start_offset: int = 0,     # where the log starts, if that is later than its first segment
-             note=lambda text: None     # is told what had to be mended
+             note=lambda text: None     # is told what had to be mended, and what is damaged
             ) -> PartitionLog:
     "Opens the log in a directory; makes it, if there is none; mends it, if it wasn't closed in order."
     os.makedirs(directory, exist_ok=True)
     log = PartitionLog(directory, config)
+    log.note = note
     tidy(directory)
     known = load_epochs(log, note)
     if not known: clean, recovery_point = False, 0   # every batch may know of one

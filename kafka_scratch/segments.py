@@ -6,8 +6,8 @@
 __all__ = ['Placed', 'HOP', 'BLOCKS', 'file_name', 'segments', 'File', 'check_placed', 'placed_batches', 'last_offset',
            'OffsetIndex', 'TimeIndex', 'read_entries', 'read_offset_index', 'read_time_index', 'Segment', 'note_batch',
            'check_batch', 'check_offset', 'scan_segment', 'find_batch', 'read_block', 'find_place', 'replace_file',
-           'write_indexes', 'read_checkpoint', 'write_checkpoint', 'LeaderEpochs', 'read_partition_metadata',
-           'write_partition_metadata']
+           'write_indexes', 'keep_damaged', 'BadFile', 'read_lines', 'java_number', 'java_split', 'read_checkpoint',
+           'write_checkpoint', 'LeaderEpochs', 'read_partition_metadata', 'write_partition_metadata']
 
 # %% ../nbs/14_segments.ipynb #c33d7943
 import os, re, struct, weakref
@@ -229,11 +229,11 @@ def find_batch(segment: Segment, offset: int) -> Placed | None:
     while start + at < size:
         if at + HEADER_SIZE > len(buf):
             start, at, buf = start + at, 0, file.read(start + at, min(1 << 13, size - start - at))
-        if len(buf) < HEADER_SIZE: return None
+        if len(buf) < HEADER_SIZE: raise TornBatch(f'{segment.path} should have {size} bytes, but ends before', start)
         base, length, delta = hop(buf, at)
-        if base + delta >= offset: return Placed(start + at, LENGTH_ENDS + length, HEADER.read(buf, at)[0])
         if length < HEADER_SIZE - LENGTH_ENDS:
             raise DecodeError(f'{segment.path}: a batch_length of {length}', start + at)
+        if base + delta >= offset: return Placed(start + at, LENGTH_ENDS + length, HEADER.read(buf, at)[0])
         at += LENGTH_ENDS + length
 
 # %% ../nbs/14_segments.ipynb #8bf2e6c9
@@ -282,16 +282,48 @@ def write_indexes(segment: Segment):
     for kind, index in (('index', segment.index), ('timeindex', segment.time_index)):
         replace_file(segment.path_of(kind), index.pack())
 
+# %% ../nbs/14_segments.ipynb #38a1ff81
+def keep_damaged(path: str) -> str:
+    "Moves a file that can't be read out of the way of a new one. Returns what it is called now."
+    os.replace(path, path + '.damaged')
+    return path + '.damaged'
+
+# %% ../nbs/14_segments.ipynb #90ad7737
+class BadFile(DecodeError):
+    "A file that isn't what it should be. Its name says more than an offset in it."
+    def __str__(self): return self.message
+
+def read_lines(path: str) -> list[str]:
+    "The lines of a text file as Java cuts them. Python's `splitlines` would cut at eight more characters."
+    try:
+        with open(path, encoding='utf-8') as file: lines = file.read().split('\n')   # `open` has made \n of \r and \r\n
+    except UnicodeDecodeError as error: raise BadFile(f'{path} is no text: {error}') from None
+    return lines[:-1] if not lines[-1] else lines
+
+# %% ../nbs/14_segments.ipynb #f0f9755c
+def java_number(text: str, bits: int = 32) -> int | None:
+    "The number that Java's `parseInt` (or, with 64 bits, `parseLong`) reads; None where it reads none."
+    if not re.fullmatch(r'[+-]?\d{1,999}', text) or not -1 << bits - 1 <= int(text) < 1 << bits - 1: return None
+    return int(text)
+
+# %% ../nbs/14_segments.ipynb #6b035d7a
+def java_split(pattern: str, line: str) -> list[str]:
+    "The words of a line as Java's `split` finds them: `java_split(' ', 'a b ')` is `['a', 'b']`."
+    words = re.split(pattern, line, flags=re.ASCII)   # ASCII: other blanks are no blanks in Java
+    while words and not words[-1]: words.pop()
+    return words
+
 # %% ../nbs/14_segments.ipynb #fa29716f
 def read_checkpoint(path: str) -> list[list[str]]:
-    "The lines of a checkpoint file below its version and its count, in words; None if there is none, or it is empty."
-    try:
-        with open(path, encoding='utf-8') as file: lines = file.read().splitlines()
+    "The lines of a checkpoint file below its version and its count, in words; none if there is no file or no count."
+    try: lines = read_lines(path)
     except FileNotFoundError: return []
-    if not lines: return []
-    if len(lines) < 2 or lines[0] != '0' or not lines[1].isdigit() or len(lines) - 2 != int(lines[1]):
-        raise DecodeError(f'{path} is no checkpoint: version 0, a count and as many lines are what it takes')
-    return [line.split() for line in lines[2:]]
+    version, count = map(java_number, (lines + ['0', '0'])[:2])   # what isn't there yet is 0
+    rows = [java_split(r'\s+', line) for line in lines[2:]]
+    numbered = all(len(row) > 1 and None not in (java_number(row[-2]), java_number(row[-1], 64)) for row in rows)
+    if version != 0 or count != len(rows) or not numbered:
+        raise BadFile(f'{path} is no checkpoint: version 0, a count and as many lines are what it takes')
+    return rows
 
 def write_checkpoint(path: str, rows: list):
     "A checkpoint file: version 0, a count, and a line for each row."
@@ -337,12 +369,17 @@ class LeaderEpochs:
 def read_partition_metadata(directory: str) -> bytes | None:
     "The id of the topic to which a partition's directory belongs; None if it doesn't say."
     path = os.path.join(directory, 'partition.metadata')
-    try:
-        with open(path, encoding='utf-8') as file: fields = dict(re.findall(r'^(\w+): *(\S+)\s*$', file.read(), re.M))
+    try: lines = read_lines(path)
     except FileNotFoundError: return None
-    if fields.get('version') != '0' or 'topic_id' not in fields:
-        raise DecodeError(f'{path} should say a version 0 and a topic_id')
-    return uuid_bytes(fields['topic_id'])
+    words = [java_split(r':\s+', line) for line in (lines + ['', ''])[:2]]   # more lines may follow
+    version = java_number(words[0][1]) if len(words[0]) == len(words[1]) == 2 else None
+    if version is None or version < 0:
+        found = ' '.join(lines)[:60]
+        raise BadFile(f'{path} should begin with the lines `version: 0` and `topic_id: …`, not with {found!r}')
+    try: topic_id = uuid_bytes(words[1][1])
+    except EncodeError as error: raise BadFile(f'{path}: {error}') from None
+    if not any(topic_id): raise BadFile(f'{path}: no topic has the id {uuid_text(topic_id)}')
+    return topic_id
 
 def write_partition_metadata(directory: str, topic_id: bytes, sync: bool = True):
     "Says in a partition's directory to which topic it belongs."

@@ -423,7 +423,7 @@ def test_refuses_bad_values(tmp_path, line, words):
 
 @pytest.mark.parametrize('contents, words', [
     (b'node.id=2\n', ['belongs to node 2', 'node 1']), (b'node.id=two\n', ['meta.properties', "'two'"]), ('node.id=²\n'.encode(), ['meta.properties']),
-    (b'node.id=1\ncluster.id=\\u12\n', ['meta.properties', 'line 2']), (b'\xff\xfe', ['meta.properties', 'node.id is missing'])],
+    (b'node.id=1\ncluster.id=\\u12\n', ['meta.properties', 'line 2']), (b'\xff\xfe', ['meta.properties', 'says neither a cluster.id nor a node.id'])],
     ids=['another node', 'not a number', 'not quite a number', 'a bad escape', 'not text'])
 def test_refuses_a_directory_of_someone_else(tmp_path, contents, words):
     (tmp_path/'logs').mkdir()
