@@ -29,7 +29,7 @@ from .produce import produce
 from .log_dirs import Logs, begin_logs, end_logs, flush_late, lock_directory, remove_deleted
 from .log_dirs import remove_old, save_checkpoints
 from .config import EVERYWHERE, PROTOCOLS, Config, ConfigError, load_config, prepare_log_dirs
-from .config import read_meta, remarks
+from .config import owner_of, read_meta, remarks
 
 # %% ../nbs/29_broker.ipynb #f0304e9c
 class Promise(namedtuple('Promise', 'api version correlation_id later')):
@@ -467,10 +467,10 @@ async def who_is_there(server: Server, listener) -> str:
     "Why we can't have a port, and what to do."
     host = listener.host if listener.host not in ('', *EVERYWHERE) else 'localhost'
     who = 'a Kafka broker' if await speaks_kafka(host, listener.port) else 'another program'
-    source, other = server.config.properties.source, (listener.port + 10_000) % 65_536
+    source, other = server.config.properties.source, listener.port + (10_000 if listener.port < 50_000 else -10_000)
+    file = 'a properties file' if source.startswith('the ') else source   # the defaults, the command line
     return (f'port {listener.port} is in use by {who}; stop that one, or choose another port, such as '
-            f'listeners={listener.name}://{listener.host}:{other} in ' +
-            ('a properties file' if source == 'the defaults' else source))
+            f'listeners={listener.name}://{listener.host}:{other} in {file}')
 
 
 # %% ../nbs/29_broker.ipynb #901aca0d
@@ -586,6 +586,10 @@ def main(arguments: list[str] | None = None, kind=Server) -> int:
     try:
         config = load_config(arguments[0] if arguments else None)
         with asyncio.Runner(loop_factory=new_event_loop) as runner: runner.run(run(config, kind))
+    except PermissionError as error:
+        belongs = f'{error.filename} {owner_of(error.filename)}' if error.filename else str(error)
+        say(f'kafka_scratch: {belongs}, and we may not use it: log.dirs can name another directory', sys.stderr)
+        return 1
     except (ConfigError, DecodeError, OSError) as error: say(f'kafka_scratch: {error}', sys.stderr); return 1
     except KeyboardInterrupt: pass
     return 0

@@ -461,6 +461,16 @@ def test_refuses_a_log_directory_of_another_user(tmp_path):
     assert process.stderr == f'kafka_scratch: {file}, line 2: log.dirs has {logs}, which belongs to {pwd.getpwuid(1).pw_name} and where we may not write: name one of your own\n'
 
 
+def test_refuses_files_of_another_user_in_its_directory(tmp_path):
+    "As they are after somebody has run it as root."
+    file, lock = settings_file(tmp_path), tmp_path/'logs'/'.lock'
+    lock.parent.mkdir()
+    lock.touch(mode=0)
+    process = run_to_end(tmp_path, file, limit=without_privileges)
+    assert process.process.returncode == 1 and [path.name for path in lock.parent.iterdir()] == ['.lock']
+    assert process.stderr == f'kafka_scratch: {lock} belongs to {pwd.getpwuid(os.geteuid()).pw_name}, and we may not use it: log.dirs can name another directory\n'
+
+
 def test_refuses_to_make_a_directory_where_it_may_not(tmp_path):
     file, above = settings_file(tmp_path, f'log.dirs={tmp_path}/above/logs'), tmp_path/'above'
     above.mkdir(mode=0o555)
