@@ -756,7 +756,7 @@ def test_files_that_cannot_be_read(small, tmp_path):
     assert refused(small, tmp_path/'out') == f"{small}/orders-1/00000000000000000000.log can't be read: No such file or directory"
     os.remove(small/'orders-1/00000000000000000000.log')
     (small/'clicks-0/partition.metadata').write_text('nonsense')
-    assert 'partition.metadata should say a version 0' in refused(small, tmp_path/'out')
+    assert 'partition.metadata should begin with the lines' in refused(small, tmp_path/'out')
     shutil.rmtree(small/'clicks-0')
     os.mkdir(small/'meta.properties')
     assert refused(small, tmp_path/'out') == f"{small}/meta.properties can't be read: Is a directory"

@@ -442,9 +442,9 @@ def find_end(path: str, size: int) -> tuple[int, int, bool]:
 # %% ../../nbs/59_export.ipynb #4df36f0d
 def read_epochs(directory: str) -> LeaderEpochs:
     "Which leader wrote from which offset on, if that is known."
-    try: rows = read_checkpoint(os.path.join(directory, 'leader-epoch-checkpoint'))
-    except (ValueError, OSError): rows = []
-    return LeaderEpochs([(int(epoch), int(start)) for epoch, start in rows])
+    path = os.path.join(directory, 'leader-epoch-checkpoint')
+    try: return LeaderEpochs([(int(epoch), int(start)) for epoch, start in read_checkpoint(path)])
+    except (ValueError, OSError): return LeaderEpochs()
 
 def epoch_at(log: list[str], offset: int) -> int:
     "The leader epoch of the batch with an offset, or of the next one in that segment; -1 if there is none."
@@ -629,8 +629,9 @@ def check_out(out: str, log_dir: str):
 # %% ../../nbs/59_export.ipynb #c9a041e0
 def source_of(log_dir: str) -> dict:
     "What a log directory is known by."
-    try: return dict(path=os.path.realpath(log_dir), directory_id=read_meta(log_dir).get('directory.id'))
+    try: directory_id = read_meta(log_dir).get('directory.id')
     except ConfigError as error: raise Refused(str(error)) from None
+    return dict(path=os.path.realpath(log_dir), directory_id=directory_id and directory_id.removesuffix('=='))
 
 def ways_of(options: Options) -> dict:
     "Those options that decide which records belong in a table. They must stay the same."
