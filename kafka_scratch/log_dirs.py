@@ -51,7 +51,8 @@ def lock_directory(path: str):
     try: fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         file.close()
-        raise InUse(f'another broker works in {path}: it holds {LOCK} there') from None
+        raise InUse(f'another broker works in {path}, it holds {LOCK} there: '
+                    'stop it, or name another directory') from None
     return file
 
 # %% ../nbs/27_log_dirs.ipynb #fdd00eaa

@@ -514,7 +514,7 @@ def test_a_second_broker_is_refused(tmp_path):
         file = properties(tmp_path/'second.properties', node_id=1, listeners=f'PLAINTEXT://127.0.0.1:{free_port()}', log_dirs=tmp_path/'logs')
         second = run_to_end(tmp_path, file)
         assert second.process.returncode == 1 and second.stdout == ''
-        assert second.stderr.splitlines() == [f"kafka_scratch: another broker works in {tmp_path/'logs'}: it holds .lock there"]
+        assert second.stderr.splitlines() == [f"kafka_scratch: another broker works in {tmp_path/'logs'}, it holds .lock there: stop it, or name another directory"]
         assert ask_to_store(client, b'two') == stored_at(1)
     assert (tmp_path/'logs'/'.kafka_cleanshutdown').exists()
     with running(tmp_path) as broker, broker.client() as client: assert len(fetched(client, 2)) == 2   # it isn't held any more
