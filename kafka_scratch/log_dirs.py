@@ -140,7 +140,11 @@ def save_checkpoints(directory: LogDir):
 def leave(directory: LogDir, broker_epoch: int = -1):
     "Closes the logs and says so; unless there is one of which nobody knows what the disk has."
     certain = [log for log in directory.logs.values() if not log.failed]
-    for log in certain: close_log(log)
+    for log in certain:
+        try: close_log(log)
+        except OSError as error:   # one that can't be closed is no reason to leave the others open
+            directory.note(f"{log.directory} can't be left in order: {error}")
+            directory.spoilt = True
     save_checkpoints(directory)
     epoch = f'{{"version":0,"brokerEpoch":{broker_epoch}}}'
     if len(certain) == len(directory.logs) and not directory.spoilt:

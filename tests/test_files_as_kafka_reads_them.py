@@ -3,6 +3,7 @@
 Each file is here with what Kafka's own classes found in it, or None where they refused it. Where there are a Java and
 Kafka's jars, they are asked again (`clients/java/ReadFiles.java`, one process for all files).
 """
+import shutil
 import subprocess
 import sys
 
@@ -314,7 +315,10 @@ def test_we_find_what_kafka_finds(case, tmp_path):
 def test_we_refuse_nothing_that_kafka_reads(): assert all(DIFFERENT.values()) and DIFFERENT.keys() < THEIRS.keys()
 
 
-@pytest.mark.skipif(bool(real_kafka.absent()), reason=str(real_kafka.absent()))
+ABSENT = real_kafka.absent() or ('' if shutil.which('javac') else 'No `javac` on PATH: a small program asks Kafka, and has to be compiled.')
+
+
+@pytest.mark.skipif(bool(ABSENT), reason=ABSENT)
 def test_kafka_finds_what_is_recorded():
     "Kafka's own classes, on every file of the table."
     options = '-XX:TieredStopAtLevel=1', '-Dfile.encoding=UTF-8', '-Dorg.slf4j.simpleLogger.defaultLogLevel=off'
