@@ -19,7 +19,7 @@ def build_wheel(directory: Path) -> Path:
     "The project as a wheel, built from a copy: nothing is left behind in the checkout, and nothing old is taken from it."
     source = directory/'source'
     shutil.copytree(ROOT/'kafka_scratch', source/'kafka_scratch', ignore=shutil.ignore_patterns('__pycache__'))
-    for name in 'setup.py', 'settings.ini', 'MANIFEST.in', 'README.md', 'LICENSE': shutil.copy(ROOT/name, source)
+    for name in 'setup.py', 'pyproject.toml', 'settings.ini', 'MANIFEST.in', 'README.md', 'LICENSE': shutil.copy(ROOT/name, source)
     run(sys.executable, '-m', 'pip', 'wheel', '--quiet', '--no-deps', '--no-build-isolation', '--no-index', '--wheel-dir', directory, source)
     return next(directory.glob('kafka_scratch-*.whl'))
 

@@ -162,7 +162,7 @@ def test_installed(tmp_path):
     "Whoever installs the package has the fixtures: pytest finds them by the entry point. And who names the plugin as well gets it once."
     source, target = tmp_path/'source', tmp_path/'target'
     source.mkdir()
-    for name in ('setup.py', 'settings.ini', 'LICENSE', 'README.md', 'MANIFEST.in'): shutil.copy(ROOT/name, source)
+    for name in ('setup.py', 'pyproject.toml', 'settings.ini', 'LICENSE', 'README.md', 'MANIFEST.in'): shutil.copy(ROOT/name, source)
     shutil.copytree(ROOT/'kafka_scratch', source/'kafka_scratch', ignore=shutil.ignore_patterns('__pycache__'))
     command = [sys.executable, '-m', 'pip', 'install', '--quiet', '--no-deps', '--no-build-isolation', '--no-index', '--disable-pip-version-check', '--target', target, source]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment(PIP_REQUIRE_VIRTUALENV=None))
