@@ -1,154 +1,41 @@
 #!/usr/bin/env bash
-# The test command:  ./test.sh [--fast] [arguments for pytest]
+# The test command:  ./test.sh [--all] [--without-java] [arguments for pytest]
 #
-#   --fast    leave out step 2, which executes every notebook, Spark and all, to compare its saved outputs
+#   --all             everything, as CI runs it: beside Apache Kafka, with clients in other languages, with Spark,
+#                     and with all that takes long. Java, Maven, npm and Go bring what it needs, where they are found.
+#   --without-java    as on a machine that has none
 #
-# The first run makes .venv and installs requirements.lock into it; later runs reuse it. Every step runs, whatever
-# became of the one before; the exit status is 0 only if all of them passed.
+# Without --all it takes a few minutes: chapters and tests that need Python alone, and those that need Spark where a
+# Java is found. The first run makes .venv and installs what this size needs; later runs reuse it. The closing lines
+# say what was left out. Arguments for pytest choose tests, e.g. ./test.sh tests/test_course.py -k stage_7
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-fast=no
+size=() java=yes
 while [ $# -gt 0 ]; do
     case $1 in
-        --fast) fast=yes; shift ;;
-        -h|--help) sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+        --all) size=(--all --durations=20); shift ;;
+        --without-java) java=no; shift ;;
+        -h|--help) sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
         *) break ;;
     esac
 done
 
-export PIP_REQUIRE_VIRTUALENV=true PIP_DISABLE_PIP_VERSION_CHECK=1 PYTHONUTF8=1
-unset IN_TEST PYTHONHOME  # with IN_TEST set, nbdev_export would do nothing and say nothing
+. tools/environment.sh
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
+if [ $java = no ]; then hide_java "$scratch/programs"; fi
 
-# --- The environment ---------------------------------------------------------------------------------------------
-
-new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
-
-find_python() {
-    local candidate
-    for candidate in ${PYTHON:+"$PYTHON"} python3 python3.13 python3.12 python3.11 python; do
-        if new_enough "$candidate"; then echo "$candidate"; return; fi
-    done
-    echo 'The tests need Python 3.11 or newer, and none was found; PYTHON=/path/to/python names one.' >&2
-    return 1
-}
-
-root=$(pwd -P)
-venv=$root/.venv
-# An environment remembers the path it was made at, so one that was moved along with the checkout is made anew.
-if ! new_enough "$venv/bin/python" || [ "$(cat "$venv/made-at" 2>/dev/null)" != "$root" ]; then
-    python=$(find_python)
-    echo "Making .venv with $("$python" --version)"
-    "$python" -m venv --clear "$venv"
-    echo "$root" >"$venv/made-at"
-fi
-if ! cmp -s requirements.lock "$venv/installed.lock"; then
-    echo 'Installing requirements.lock into .venv (a few minutes, once)'
-    "$venv/bin/python" -m pip install --quiet --require-hashes -r requirements.lock
-    cp requirements.lock "$venv/installed.lock"
-fi
-if ! cat settings.ini setup.py | cmp -s - "$venv/installed.settings"; then
-    echo 'Installing kafka_scratch itself into .venv, as a link to this checkout'
-    "$venv/bin/python" -m pip install --quiet --no-deps --no-build-isolation --use-pep517 --editable .
-    cat settings.ini setup.py >"$venv/installed.settings"
-fi
+make_venv
+locks=(test)
+if [ ${#size[@]} -gt 0 ]; then locks=(learn test spark); elif has_java; then locks=(test spark); fi
+install "${locks[@]}"
+install_project
 export PATH="$venv/bin:$PATH"
+if [ ${#size[@]} -gt 0 ]; then python tests/clients/fetch.py --fetch; fi
 
-# In CI nothing is left out (tests/conftest.py sees to that): the tests beside a running Apache Kafka and Spark's own
-# connector take part. Their jars come through Maven, once.
-fetch() {  # fetch MODULE WHAT
-    if [ -n "${CI:-}" ] && command -v java >/dev/null && command -v mvn >/dev/null &&
-        ! python -c "from benchmarks.$1 import absent; raise SystemExit(absent() is not None)"; then
-        echo "Fetching $2 with Maven (a minute or two, once)"
-        python -m "benchmarks.$1" --fetch || echo 'It could not be fetched: the tests that need it will be missed.'
-    fi
-}
-fetch real_kafka 'Apache Kafka'
-fetch spark_connector "Spark's Kafka connector"
-
-# And so do clients in other languages: kafkajs by npm, franz-go by go, kcat by apt.
-if [ -n "${CI:-}" ]; then
-    echo 'Fetching clients in other languages (a minute, once)'
-    python tests/clients/fetch.py --fetch || echo 'Not all of them could be fetched: their tests will be missed.'
-fi
-
-# Cells that need Spark are executed where it can run: everything but a Java is in requirements.lock, and mostly that is, too.
-flags=spark
-python - <<'PY' || flags=
-from kafka_scratch.spark.session import NoJava, find_java
-try: find_java()
-except NoJava as reason: raise SystemExit(f'{reason} Without it, the cells and tests that need Spark are left out.')
-PY
-
-# --- The steps ---------------------------------------------------------------------------------------------------
-
-bounded() {  # bounded SECONDS COMMAND...: a step that hangs fails, where the system has a `timeout` that can do it
-    if timeout --foreground 1 true 2>/dev/null; then timeout --foreground "$@"; else shift; "$@"; fi
-}
-
-package_in_sync() {
-    local module notebook stale=0
-    cp -R kafka_scratch "$scratch/before"
-    nbdev_export || return 1
-    if ! diff -ru -x __pycache__ "$scratch/before" kafka_scratch >"$scratch/export.diff"; then
-        head -n 60 "$scratch/export.diff"
-        echo 'kafka_scratch/ was not what the notebooks say; it is now: nbdev_export has just written it.'
-        return 1
-    fi
-    while IFS= read -r module; do
-        notebook=$(sed -n 's/^# AUTOGENERATED! DO NOT EDIT! File to edit: \(.*\)\.$/\1/p' "$module")
-        if [ -z "$notebook" ] || [ ! -f "${module%/*}/$notebook" ]; then
-            echo "$module comes from no notebook"
-            stale=1
-        fi
-    done < <(find kafka_scratch -name '*.py' ! -name __init__.py ! -name _modidx.py)
-    return $stale
-}
-
-# Notebook outputs and tests see the same terminal and clock everywhere. Cells that need Spark have had their turn in step 2.
-notebook_tests() {
-    bounded 1800 env COLUMNS=80 TZ=UTC NO_COLOR=1 IPYTHONDIR="$scratch/ipython" \
-        nbdev_test --n_workers 2 --do_print --timing
-}
-
-# Two files at a time: much of the time is spent waiting.
-unit_tests() { bounded 3600 python -m pytest -q --numprocesses 2 --dist loadfile --durations=5 tests "$@" 2>&1 | tee "$scratch/pytest"; }
-
-summary=() passed=0 failed=0 number=0 good=yes
-
-step() {  # step TITLE COMMAND...
-    local title=$1 start=$SECONDS word=ok
-    shift
-    number=$((number + 1))
-    printf '\n[%d/5] %s\n' "$number" "$title"
-    if "$@"; then passed=$((passed + 1)); else word=FAILED good=no failed=$((failed + 1)); fi
-    summary+=("$(printf '[%d/5] %-40s %-7s %4d s' "$number" "$title" "$word" $((SECONDS - start)))")
-}
-
-skip() {  # skip TITLE
-    number=$((number + 1))
-    summary+=("$(printf '[%d/5] %-40s skipped' "$number" "$1")")
-}
-
-tally() {  # tally WORD: the number before WORD in pytest's closing line
-    grep -E ' in [0-9.]+s' "$scratch/pytest" | tail -n 1 | grep -oE "[0-9]+ $1" | cut -d' ' -f1 || echo 0
-}
-
-step 'The package is what the notebooks say' package_in_sync
-if [ $fast = yes ]; then skip 'Saved outputs are what the code prints'
-else step 'Saved outputs are what the code prints' python tools/notebooks.py check --flags "$flags"; fi
-step 'README.md is what its notebook says' python tools/readme.py --check
-step 'The tests in the notebooks' notebook_tests
-steps_passed=$passed steps_failed=$failed
-step 'The tests in tests/' unit_tests "$@"
-
-# The closing line counts pytest's tests, and each of the other steps as one.
-tests_failed=$(($(tally failed) + $(tally error)))
-if [ "$failed" -gt "$steps_failed" ] && [ "$tests_failed" = 0 ]; then tests_failed=1; fi  # pytest itself broke down
-
-printf '\n'
-printf '%s\n' "${summary[@]}"
-echo "$((steps_passed + $(tally passed))) passed, $((steps_failed + tests_failed)) failed"
-[ $good = yes ]
+# What tests and chapters see is the same everywhere; with IN_TEST set, nbdev_export would do nothing and say nothing.
+unset IN_TEST
+export COLUMNS=${COLUMNS:-100} TZ=UTC
+# Much of the time is spent waiting, so there are more workers than cores. A run that hangs ends.
+bounded 3000 python -m pytest -q --no-header --numprocesses "$(workers)" "${size[@]}" "$@"

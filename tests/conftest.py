@@ -3,38 +3,40 @@ import contextlib
 import importlib.util
 import os
 import signal
-from collections import Counter
 
 import pytest
 from hypothesis import Phase, settings
 
+import report
 from broker_process import environment, running
+from size import SMALL_ON_SPARK, VARIABLE, on_spark, spark_absent
 
 settings.register_profile('kafka_scratch', deadline=None, print_blob=True, max_examples=50, derandomize=bool(os.environ.get('CI')),
                           phases=[phase for phase in Phase if phase != Phase.explain])   # which takes minutes for the longest examples
-settings.load_profile('kafka_scratch')
+settings.register_profile('small', settings.get_profile('kafka_scratch'), max_examples=10)
+
+
+def pytest_addoption(parser):
+    parser.addoption('--all', action='store_true', dest='all_tests', help='the whole run: beside Apache Kafka, with all clients, and all that takes long')
+    parser.addoption('--save-durations', action='store_true', help='remember how long each part took, for the order and the forecast of later runs')
 
 
 def pytest_configure(config):
     config.addinivalue_line('filterwarnings', 'ignore:(read|open)_text is deprecated:DeprecationWarning')   # kafka-python's, at import
     signal.signal(signal.SIGTERM, signal.default_int_handler)   # whoever ends the tests, by the clock or by hand: what they have started ends with them
-    if os.environ.get('CI') and not hasattr(config, 'workerinput'): config.pluginmanager.register(NothingLeftOut())
+    if config.option.all_tests: os.environ[VARIABLE] = 'all'
+    settings.load_profile('kafka_scratch' if os.environ.get(VARIABLE) == 'all' else 'small')
+    if not hasattr(config, 'workerinput'): config.pluginmanager.register(report.Report(config))
 
 
-class NothingLeftOut:
-    "In CI everything is installed that tests need. One that is left out all the same is a failure, unless its reason starts with a dash: then there is nothing to test."
-    def __init__(self): self.missing = Counter()
+def pytest_collection_modifyitems(config, items):
+    for item in items:
+        if 'spark' in item.fixturenames and item.path.stem not in SMALL_ON_SPARK: item.add_marker(on_spark)
+    items.sort(key=report.turn(config.option.all_tests))
 
-    def pytest_runtest_logreport(self, report):
-        if not report.skipped or hasattr(report, 'wasxfail'): return
-        reason = report.longrepr[2].removeprefix('Skipped: ')
-        if not reason.startswith('– '): self.missing[reason] += 1
 
-    def pytest_sessionfinish(self, session):
-        if self.missing: session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-    def pytest_terminal_summary(self, terminalreporter):
-        for reason, count in self.missing.items(): terminalreporter.write_line(f'LEFT OUT, though this is CI: {count} for this reason: {reason}')
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log): return report.scheduler(config, log)
 
 
 @pytest.fixture
@@ -53,7 +55,7 @@ def loop(request):
 @pytest.fixture(scope='session')
 def spark(tmp_path_factory):
     "One Spark session for all tests that need one: a process can't have two, and the first takes seconds."
-    if importlib.util.find_spec('pyspark') is None: pytest.skip("pyspark is not installed: pip install '.[spark]'")
+    if reason := spark_absent(): pytest.skip(reason)
     from kafka_scratch.spark.session import NoJava, get_session
     settings = {'spark.sql.shuffle.partitions': 2, 'spark.sql.warehouse.dir': tmp_path_factory.mktemp('warehouse')}
     try: session = get_session('local[2]', 'tests', **settings)

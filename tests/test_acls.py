@@ -2,8 +2,9 @@
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import example, given, settings, strategies as st
+from hypothesis import example, given, strategies as st
 
+from size import budget
 from kafka_scratch.acls import (AclConfig, AclCreation, AlterUserScramCredentialsRequest, Authorizer, CreateAclsRequest, DeleteAclsFilter, DeleteAclsRequest,
                                 DescribeAclsRequest, DescribeUserScramCredentialsRequest, Rules, ScramCredentialUpsertion, alter_user_scram_credentials,
                                 answer_alter_user_scram_credentials, answer_create_acls, answer_delete_acls, answer_describe_user_scram_credentials, create_acls,
@@ -43,7 +44,7 @@ def slowly(rules, caller, operation, resource, name, otherwise):
     return any(rule.permission_type == 3 and rule.operation in {2, operation} | also for rule in ours)
 
 
-@settings(max_examples=400)
+@budget(400)
 @given(st.lists(rules, max_size=8), callers, st.sampled_from([3, 4, 5, 6, 7, 8, 10, 11]), st.sampled_from(['a', 'ab', 'abcd', 'b', 'c']), st.booleans())
 def test_decisions(rules, caller, operation, name, otherwise):
     assert decide(Rules(rules).about(Resource.TOPIC, name), caller, operation, otherwise) == slowly(rules, caller, operation, 2, name, otherwise)
@@ -60,7 +61,7 @@ def test_a_long_name_takes_no_longer_than_the_rules_do():
     assert known.about(Resource.GROUP, 'xxxx') == [] and len(asked) == 1
 
 
-@settings(max_examples=100)
+@budget(100)
 @given(st.lists(st.tuples(rules, callers, st.sampled_from(['a', 'ab', 'b'])), min_size=1, max_size=10))
 def test_answers_that_are_remembered_are_never_old(steps):
     image = SimpleNamespace(acls={}, last_offset=0)
@@ -100,7 +101,7 @@ def rule(pattern_type, permission_type, name='ab'):
                                     permission_type=permission_type)
 
 
-@settings(max_examples=400)
+@budget(400)
 @given(st.lists(rules, max_size=8), callers, st.sampled_from([3, 4]))
 @example([rule(4, 3), rule(3, 2)], Caller('User:alice'), 4)
 @example([rule(4, 3), rule(4, 2, 'a')], Caller('User:alice'), 4)
@@ -233,7 +234,7 @@ filters = st.builds(
     operation=st.sampled_from([1, 2, 3, 8, 99]), permission_type=st.sampled_from([1, 2, 3, 99]))
 
 
-@settings(max_examples=300)
+@budget(300)
 @given(rules, filters)
 def test_filters(rule, filter):
     expected = True

@@ -7,8 +7,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
+from size import budget
 from kafka_scratch.assignors import (
     ASSIGNORS, MemberSubscription, Pattern, PatternError, assign_heterogeneous, assign_homogeneous, assign_range,
     assign_uniform, hand_on, metadata_hash, topic_hash, xxh3)
@@ -59,7 +60,7 @@ def groups(draw):
     return {id: MemberSubscription(wants[id], owned[id]) for id in ids}, partitions
 
 
-@settings(max_examples=120, deadline=None)
+@budget(120, deadline=None)
 @given(groups(), st.sampled_from(sorted(ASSIGNORS)))
 def test_everything_that_somebody_wants_has_one_owner(group, name):
     members, partitions = group
@@ -71,7 +72,7 @@ def test_everything_that_somebody_wants_has_one_owner(group, name):
     assert all(topic in members[id].topic_ids for id, each in found.items() for topic, _ in each)
 
 
-@settings(max_examples=120, deadline=None)
+@budget(120, deadline=None)
 @given(groups())
 def test_uniform_is_equal_and_stable(group):
     members, partitions = group
@@ -83,7 +84,7 @@ def test_uniform_is_equal_and_stable(group):
     assert assign_uniform(again, partitions) == found   # nothing has changed: nothing moves
 
 
-@settings(max_examples=60, deadline=None)
+@budget(60, deadline=None)
 @given(groups())
 def test_both_ways_to_share_agree_on_sizes(group):
     members, partitions = group
@@ -122,13 +123,13 @@ SIMPLE = st.recursive(st.sampled_from(['a', 'b', '.', '[ab]', '[^a]', '\\w', '-'
                       max_leaves=6)
 
 
-@settings(max_examples=400, deadline=None)
+@budget(400, deadline=None)
 @given(SIMPLE, st.text('ab-', max_size=6))
 def test_patterns_match_as_in_python(text, name):
     assert Pattern(text).matches(name) == bool(re.compile(text).fullmatch(name))
 
 
-@settings(max_examples=300, deadline=None)
+@budget(300, deadline=None)
 @given(st.text('ab()[]{}|*+?\\^$.-:P<>1,2id&', max_size=12))
 def test_any_text_is_a_pattern_or_refused(text):
     try: Pattern(text).matches('abab-1')

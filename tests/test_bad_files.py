@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from size import needs_kafka
+
 from broker_process import ROOT, Client, running, wait_until
 
 sys.path.insert(0, str(ROOT))
@@ -280,9 +282,6 @@ def test_a_bad_state_topic(tmp_path, damage):
 
 # --- Kafka in the same place ------------------------------------------------------------------------------------------
 
-kafka_only = pytest.mark.skipif(bool(real_kafka.absent()), reason=str(real_kafka.absent()))
-
-
 class TwoDirectories(real_kafka.RealKafka):
     "Kafka with two log directories, and a third one for the metadata."
     def __init__(self, directory: Path):
@@ -292,7 +291,7 @@ class TwoDirectories(real_kafka.RealKafka):
         self.output.unlink(missing_ok=True)
 
 
-@kafka_only
+@needs_kafka
 def test_kafka_in_the_same_place(tmp_path):
     """A damaged `partition.metadata` beside a good one. Kafka 4.1.1 with two directories gives up the one with the damage: its
     partitions have no leader (6, and 5 in Metadata), those in the other one are served. With one directory it stops."""

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytest.importorskip('pyspark', reason="pip install '.[spark]'")
-pytest.importorskip('numba', reason="pip install '.[spark]'")
+from size import needs_kafka, needs_spark_packages
+needs_spark_packages()
 
 import pyarrow as pa
 
@@ -467,7 +467,7 @@ def test_spark_says_it_in_a_sentence(spark, fixture_broker):
 
 # --- Apache Kafka -----------------------------------------------------------------------------------------------------
 
-@pytest.mark.skipif(bool(real_kafka.absent()), reason=str(real_kafka.absent()))
+@needs_kafka
 def test_apache_kafka_gives_the_same_rows_as_its_files(tmp_path):
     "Records of every codec, transactions among them; from the broker while it runs, and from its log directory after it has stopped."
     from kafka_scratch.compression import compress

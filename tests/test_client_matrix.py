@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from size import ALL, LATER, kafka_absent
 from broker_process import ROOT, BrokerProcess, free_port, properties, wait_until
 
 sys.path.insert(0, str(ROOT))
@@ -25,6 +26,7 @@ from kafka_scratch.log_reader import chosen_sources, partition_records
 from kafka_scratch.records import Record, write_batch
 
 APACHE = os.environ.get('KAFKA_SCRATCH_MATRIX') == 'apache'
+IN_PYTHON = 'confluent-kafka', 'kafka-python', 'aiokafka'     # these come with the tests; the others are fetched for the whole run
 SERVES = {'java': 60, 'spark': 240}     # drivers that start slowly: one process for all jobs, and seconds of patience
 SETTINGS = {'offsets.topic.num.partitions': 4, 'transaction.state.log.num.partitions': 4, 'auto.create.topics.enable': 'true', 'group.initial.rebalance.delay.ms': 0,
             'group.consumer.heartbeat.interval.ms': 500, 'group.consumer.min.heartbeat.interval.ms': 500,
@@ -53,7 +55,7 @@ class Apache(real_kafka.RealKafka):
 
 @pytest.fixture(scope='module')
 def broker(tmp_path_factory):
-    if APACHE and (reason := real_kafka.absent()): pytest.skip(reason)
+    if APACHE and (reason := kafka_absent()): pytest.skip(reason)
     broker = (Apache if APACHE else Ours)(tmp_path_factory.mktemp('broker')).start()
     try: yield broker
     except BaseException:
@@ -67,6 +69,7 @@ def drivers(broker, tmp_path_factory):
     "The drivers of all clients, made when they are asked for."
     made, bootstrap = {}, f'127.0.0.1:{broker.port}'
     def driver_of(client: str) -> Driver:
+        if client not in IN_PYTHON and not ALL: pytest.skip(f'{LATER}clients in other languages')
         if reason := fetch.ABSENT[client](): pytest.skip(reason)
         if client not in made:
             made[client] = Driver(fetch.command(client), tmp_path_factory.mktemp(client), bootstrap, client in SERVES, SERVES.get(client, 30))

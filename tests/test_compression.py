@@ -9,9 +9,10 @@ import zlib
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 import kafka_scratch
+from size import budget
 from kafka_scratch import compression
 from kafka_scratch.compression import (CODECS, MissingCodec, compress, decompress, decompress_gzip, decompress_lz4, decompress_snappy,
                                        decompress_zstd, how_to_install, lz4_block, zstd_most)
@@ -136,7 +137,7 @@ def test_sizes_around_the_edges_with_and_without_cramjam(codec, size, monkeypatc
     for squeezed in (accelerated, plain): assert decompress(codec, squeezed) == text
 
 
-@settings(max_examples=30)
+@budget(30)
 @given(texts, st.integers(1, 60))
 def test_frames_as_others_write_them(text, times):
     # cramjam's LZ4 frames have linked blocks and a content checksum, which Kafka's own never have.

@@ -11,6 +11,8 @@ from pathlib import Path
 if __name__ == '__main__': sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import pytest
+
+from size import needs_kafka
 from hypothesis import given, strategies as st
 
 from admin_by_hand import *
@@ -318,7 +320,7 @@ def test_every_setting_with_a_meaning_has_a_name():
     assert {*BROKER_TABLE, *DEFAULTS} <= setting_names() and len(setting_names()) == 338
 
 
-@pytest.mark.skipif(bool(real_kafka.absent()), reason=str(real_kafka.absent()))
+@needs_kafka
 def test_the_names_are_those_of_kafka():
     "Its documentation is made by a program of its own, from the definitions that it runs with."
     documented = set(re.findall('id="brokerconfigs_([a-z0-9._]+)"', real_kafka.run_tool('kafka.server.KafkaConfig')))

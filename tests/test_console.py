@@ -17,6 +17,7 @@ import time
 
 import pytest
 
+from size import kafka_absent
 from broker_process import PATIENCE, ROOT, environment, free_port, wait_until
 
 sys.path.insert(0, str(ROOT))
@@ -38,7 +39,7 @@ def server(request, tmp_path_factory):
     if request.param == 'ours':
         with running_broker() as broker: yield broker.bootstrap_servers
     else:
-        if reason := real_kafka.absent(): pytest.skip(str(reason))
+        if reason := kafka_absent(): pytest.skip(str(reason))
         with real_kafka.RealKafka(tmp_path_factory.mktemp('kafka')) as kafka: yield f'127.0.0.1:{kafka.port}'
 
 

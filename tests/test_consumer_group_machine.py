@@ -3,9 +3,10 @@
 Members join, leave, fall silent, are slow to let go, lose answers; topics appear, grow and vanish; the broker
 restarts; the disk is full. In the end the group comes to rest.
 """
-from hypothesis import settings, strategies as st
+from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from size import budget
 from consumer_group_stage import Reader, Stage
 from kafka_scratch.consumer_groups import LEAVE_EPOCH, LEAVE_STATIC_EPOCH, UNREVOKED_PARTITIONS
 from kafka_scratch.frames import ErrorCode
@@ -188,6 +189,6 @@ class Groups(RuleBasedStateMachine):
             assert set(resolved['d.*'].topics) == {'d.1'} & image.topics.keys()
 
 
-Groups.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None,
+Groups.TestCase.settings = budget(40, stateful_step_count=40, deadline=None,
                                     report_multiple_bugs=False)
 TestGroups = Groups.TestCase

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from size import needs_kafka
 from broker_process import ROOT, Client
 from consumer_group_stage import APIS, IMPATIENT, Reader, Stage, act, by_group, plain, recorded_records, steps
 from kafka_scratch.consumer_group_heartbeat import (
@@ -356,10 +357,9 @@ def test_librdkafka(tmp_path):
         assert sorted(got) == list(range(64))
 
 
-NO_KAFKA = pytest.mark.skipif(bool(real_kafka.absent()), reason=str(real_kafka.absent()))
 
 
-@NO_KAFKA
+@needs_kafka
 def test_java(tmp_path):
     "Java's consumer reads in a group, Java's tool describes it, and Kafka itself goes on with what we wrote."
     from kafka_scratch.running import running_broker

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from size import needs_kafka
 from broker_process import FIXTURES, ROOT
 
 sys.path.insert(0, str(ROOT))
@@ -19,7 +20,6 @@ from kafka_scratch.partition_log import StorageError
 from kafka_scratch.records import read_batches, read_records
 from kafka_scratch.segments import file_name
 
-needs_kafka = pytest.mark.skipif(bool(real_kafka.absent()), reason=str(real_kafka.absent()))
 NOW = 1_800_000_000_000
 
 

@@ -7,12 +7,13 @@ than the one we follow, so the promise is: every version that we declare exists 
 import functools
 import importlib.resources
 import json
-import os
 import re
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from size import jars_absent, real_kafka
 from kafka import errors as kafka_python_errors
 
 from kafka_scratch.node import APIS
@@ -23,9 +24,7 @@ from kafka_scratch.records import CONTROL_VALUES
 from kafka_scratch.schema import Message, default_of, version_range
 
 DIGEST = Path(__file__).parent/'fixtures'/'schemas'/'metadata-records.json'
-LIBS = Path(os.environ.get('KAFKA_SCRATCH_KAFKA_LIBS') or Path.home()/'.cache/kafka_scratch/kafka-4.1.1/libs')
-needs_jars = pytest.mark.skipif(not list(LIBS.glob('kafka-metadata-*.jar')),
-                                reason=f'no Kafka jars in {LIBS}: KAFKA_SCRATCH_KAFKA_LIBS names another place')
+needs_jars = pytest.mark.skipif(bool(jars_absent()), reason=str(jars_absent()))
 
 TYPES = {'bool': Boolean, 'int8': Int8, 'int16': Int16, 'int32': Int32, 'int64': Int64, 'uint16': UInt16, 'uint32': UInt32,
          'float64': Float64, 'string': String, 'bytes': Bytes, 'records': Bytes, 'uuid': Uuid}
@@ -58,7 +57,7 @@ def of_kafka_python() -> dict[str, dict]:
 def of_jars() -> dict[str, dict]:
     found = {}
     for jar, folder in (('kafka-clients', 'common/message/'), ('kafka-metadata', 'common/metadata/')):
-        for path in LIBS.glob(f'{jar}-[0-9]*.jar'):
+        for path in real_kafka.libs().glob(f'{jar}-[0-9]*.jar'):
             with zipfile.ZipFile(path) as archive:
                 names = [name for name in archive.namelist() if name.startswith(folder) and name.endswith('.json')]
                 schemas = [schema(archive.read(name).decode()) for name in names]

@@ -20,13 +20,14 @@ from collections import Counter, namedtuple
 from pathlib import Path
 
 import pytest
+from hypothesis import given, strategies as st
 
-pytest.importorskip('pyarrow', reason="pyarrow is not installed: pip install '.[spark]'")
-pytest.importorskip('numba', reason="numba is not installed: pip install '.[spark]'")
+from size import long, needs_spark_packages, on_spark
+needs_spark_packages()
+
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from hypothesis import given, strategies as st
 
 from broker_process import FIXTURES, ROOT, environment
 from kafka_scratch.log_reader import BadPath
@@ -998,6 +999,7 @@ print(len(os.listdir(marks)))
 '''
 
 
+@long
 def test_workers_that_are_killed(logs, tmp_path):
     "Each task is killed once in the middle of its file, and tried again by Spark."
     os.mkdir(tmp_path/'marks')
@@ -1016,6 +1018,7 @@ def slow(tmp_path) -> Path:
     return tmp_path/'logs'
 
 
+@on_spark
 @pytest.mark.parametrize('how', [signal.SIGINT, signal.SIGKILL])
 def test_stopped_in_the_middle(how, tmp_path):
     "Ctrl-C leaves nothing; a kill leaves what the next run takes away."
@@ -1038,6 +1041,7 @@ def test_stopped_in_the_middle(how, tmp_path):
     assert offsets(out, 'orders') == list(range(2000))
 
 
+@on_spark
 def test_progress_on_a_terminal(tmp_path):
     import pty
     logs, (ours, theirs) = slow(tmp_path), pty.openpty()
@@ -1070,6 +1074,7 @@ def cluster(tmp_path_factory):
         yield running
 
 
+@long
 def test_a_machine_is_lost_in_the_middle(cluster, tmp_path):
     logs, out = slow(tmp_path), tmp_path/'out'
     env = environment(SPARK_LOCAL_IP='127.0.0.1', PYTHONPATH=None, PYSPARK_PYTHON=None, SPARK_HOME=None)

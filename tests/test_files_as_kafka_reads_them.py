@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from size import kafka_absent
+
 from broker_process import ROOT
 
 sys.path.insert(0, str(ROOT))
@@ -315,7 +317,7 @@ def test_we_find_what_kafka_finds(case, tmp_path):
 def test_we_refuse_nothing_that_kafka_reads(): assert all(DIFFERENT.values()) and DIFFERENT.keys() < THEIRS.keys()
 
 
-ABSENT = real_kafka.absent() or ('' if shutil.which('javac') else 'No `javac` on PATH: a small program asks Kafka, and has to be compiled.')
+ABSENT = kafka_absent() or ('' if shutil.which('javac') else 'No `javac` on PATH: a small program asks Kafka, and has to be compiled.')
 
 
 @pytest.mark.skipif(bool(ABSENT), reason=ABSENT)

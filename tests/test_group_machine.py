@@ -8,6 +8,7 @@ import pytest
 from hypothesis import Phase, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
+from size import budget
 from kafka_scratch.coordinators import Pending
 from kafka_scratch.frames import Caller, ErrorCode
 from kafka_scratch.groups import (COMPLETING, EMPTY, PREPARING, STABLE, ClassicGroup, GroupAnswers, GroupConfig, HeartbeatRequest, JoinGroupRequest,
@@ -299,7 +300,7 @@ class GroupMachine(RuleBasedStateMachine):
 
 
 TestGroupMachine = GroupMachine.TestCase
-TestGroupMachine.settings = settings(stateful_step_count=50, max_examples=150)
+TestGroupMachine.settings = budget(150, stateful_step_count=50)
 
 
 # Does it notice anything? Mistakes that are easily made, one at a time.

@@ -15,13 +15,14 @@ if __name__ == '__main__': sys.path.insert(0, str(Path(__file__).resolve().paren
 
 import pytest
 
+from size import needs_kafka
 from broker_process import ROOT, BrokerProcess, Client, free_port, properties, wait_until
 from group_conversations import Conversation, Desk, in_order, scenarios
 from recording import Recorder, answer_in, framed, recorded
 from small_node import SmallNode
 
 sys.path.insert(0, str(ROOT))
-from benchmarks.real_kafka import RealKafka, absent
+from benchmarks.real_kafka import RealKafka
 from kafka_scratch.consumer_group_heartbeat import (ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest, consumer_group_describe,
                                                     consumer_group_heartbeat)
 from kafka_scratch.coordinators import FindCoordinatorRequest, Pending, find_coordinator, write_state
@@ -626,7 +627,6 @@ def test_an_answer_that_waits_comes_when_the_others_are_there_and_a_broken_conne
     broker.check_end()
 
 
-needs_kafka = pytest.mark.skipif(absent() is not None, reason=str(absent()))
 
 @needs_kafka
 def test_a_real_kafka_goes_on_where_we_stopped_and_we_where_it_stopped(tmp_path):

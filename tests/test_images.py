@@ -12,8 +12,9 @@ from collections import Counter, namedtuple
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
+from size import budget
 from kafka_scratch import image as image_module, metadata_log
 from kafka_scratch.image import Image, replay_batch
 from kafka_scratch.image_json import image_json
@@ -343,7 +344,7 @@ class Directory:
 
 # --- The promises -----------------------------------------------------------------------------------------------------
 
-@settings(max_examples=100)
+@budget(100)
 @given(logs())
 def test_an_image_is_the_plain_fold_of_its_log_however_it_is_cut(segments):
     with Directory() as directory:
@@ -358,7 +359,7 @@ def test_an_image_is_the_plain_fold_of_its_log_however_it_is_cut(segments):
     assert image.skipped == strangers + Counter({'unknown tagged fields': tags})
 
 
-@settings(max_examples=40)
+@budget(40)
 @given(logs(), st.integers(1, 3))
 def test_an_image_that_keeps_almost_nothing_unread_is_no_other(segments, most):
     with Directory() as directory, pytest.MonkeyPatch.context() as patch:
@@ -367,7 +368,7 @@ def test_an_image_that_keeps_almost_nothing_unread_is_no_other(segments, most):
         same(load_image(directory.path), fold(entries_of(flat(segments))))
 
 
-@settings(max_examples=40)
+@budget(40)
 @given(logs(), st.integers(1, 400), st.data())
 def test_reading_in_pieces_of_any_size_makes_no_difference(segments, piece, data):
     "Up to any offset, too: it is the fold of the batches that end by then."
@@ -382,7 +383,7 @@ def test_reading_in_pieces_of_any_size_makes_no_difference(segments, piece, data
     assert image.last_offset == (kept[-1].last if kept else -1)
 
 
-@settings(max_examples=20)
+@budget(20)
 @given(logs(most=10))
 def test_following_a_log_byte_by_byte_ends_in_the_same_image(segments):
     "At every moment the image is that of the batches that are complete."
@@ -441,7 +442,7 @@ def in_transaction(entries) -> bool:
     return [type(entry.record) for entry in entries if isinstance(entry.record, marks)][-1:] == [BeginTransactionRecord]
 
 
-@settings(max_examples=40)
+@budget(40)
 @given(logs(), st.data())
 def test_a_checkpoint_and_what_follows_is_the_whole_log(segments, data):
     "Also when the segments go back to before the checkpoint, and when there are none after it."
@@ -535,7 +536,7 @@ def damaged(draw, most=6):
     return [bytes(value) for value in values]
 
 
-@settings(max_examples=200)
+@budget(200)
 @given(damaged())
 def test_a_log_with_any_damaged_value_is_read_or_refused(values):
     "And if it is read, then all of it: every partition, and the whole as JSON."
@@ -559,7 +560,7 @@ def outcome(*values):
 
 BEGIN, END = write_value(BeginTransactionRecord(), 0), write_value(EndTransactionRecord(), 0)
 
-@settings(max_examples=200)
+@budget(200)
 @given(st.lists(st.tuples(st.integers(0, 2), tails), min_size=1, max_size=3))
 def test_a_change_means_the_same_on_the_fast_path_and_on_the_slow_one(changes):
     "Whatever stands in its tagged fields, in whatever version, order and size. (In a transaction no short cut is taken.)"
@@ -570,7 +571,7 @@ def test_a_change_means_the_same_on_the_fast_path_and_on_the_slow_one(changes):
     assert outcome(A_TOPIC, A_PARTITION, *values) == outcome(A_TOPIC, A_PARTITION, BEGIN, *values, END)
 
 
-@settings(max_examples=100)
+@budget(100)
 @given(st.integers(0, 2), st.lists(raw_fields | small([bytes([3, 0, 0, 0, 1, 0, 0, 0, 2]), bytes(12), bytes([1, 0, 1, 1])]), max_size=7))
 def test_a_birth_means_the_same_on_the_fast_path_and_on_the_slow_one(version, parts):
     value = bytes([1, 3, version]) + A_CHANGE[3:KEY_ENDS] + b''.join(parts)

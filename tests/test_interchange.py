@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from size import needs_kafka
 from broker_process import FIXTURES, ROOT, BrokerProcess, Client, free_port, properties, running
 from by_hand import compact, compact_array, request
 from log_by_hand import base_offset, fetch, next_offset, placed, produce, read_fetch, read_produce, record, record_batch, split
@@ -23,7 +24,7 @@ from benchmarks import real_kafka
 
 from kafka_scratch.compression import compress
 
-pytestmark = pytest.mark.skipif(bool(real_kafka.absent()), reason=str(real_kafka.absent()))
+pytestmark = needs_kafka
 
 CREATE_TOPICS = 19
 CODECS = 0, 1, 2, 3, 4

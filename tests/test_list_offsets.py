@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from size import needs_kafka
 from broker_process import FIXTURES, ROOT, Client, running
 from test_declarations import check, needs_jars, of_jars, of_kafka_python
 from test_log_edge_cases import PRODUCE, broker, read_cases   # noqa: F401: `broker` is a fixture
@@ -303,7 +304,7 @@ def questions() -> dict[str, bytes]:
         'twice, and unknown': written(10, [topic('nobody', (0, -9, 5), (0, -9, 5))])}
 
 
-@pytest.mark.skipif(bool(real_kafka.absent()), reason=str(real_kafka.absent()))
+@needs_kafka
 def test_side_by_side_with_a_running_kafka(tmp_path):
     "We answer from copies of the logs that it writes, and say what it says."
     with real_kafka.RealKafka(tmp_path/'kafka') as kafka, Client(kafka.port) as client:

@@ -13,6 +13,7 @@ if __name__ == '__main__': sys.path.insert(0, str(Path(__file__).resolve().paren
 import pytest
 from hypothesis import given, strategies as st
 
+from size import needs_kafka
 from benchmarks import real_kafka, wire
 from broker_process import Client, running
 from recording import Recorder, answer_in, framed, recorded
@@ -304,7 +305,7 @@ def test_consumers_that_wait_or_stand_before_the_start_hear_of_it(tmp_path):
         finally: consumer.close(), admin.close()
 
 
-@pytest.mark.skipif(bool(real_kafka.absent()), reason=str(real_kafka.absent()))
+@needs_kafka
 def test_a_real_kafka_honours_what_we_have_deleted_and_the_other_way_round(tmp_path):
     with real_kafka.RealKafka(tmp_path) as kafka:
         kafka.create_topics({'orders': 1})

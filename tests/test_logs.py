@@ -14,9 +14,10 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings, strategies as st
+from hypothesis import HealthCheck, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from size import budget
 from broker_process import FIXTURES
 from kafka_scratch.image import Image
 from kafka_scratch.log_dirs import CLEAN, InUse, LogDir, Logs, begin_logs, end_logs, remove_deleted, remove_old
@@ -794,4 +795,4 @@ class Model(RuleBasedStateMachine):
 
 
 TestModel = Model.TestCase
-TestModel.settings = settings(max_examples=150, stateful_step_count=30, suppress_health_check=list(HealthCheck))
+TestModel.settings = budget(150, stateful_step_count=30, suppress_health_check=list(HealthCheck))

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from size import needs_kafka
 from broker_process import FIXTURES, ROOT, Client
 from test_declarations import check, needs_jars, of_jars, of_kafka_python
 from test_edge_cases import EDGE, STATE, state_log
@@ -266,7 +267,7 @@ def questions(ids: dict[str, bytes]) -> dict[str, bytes]:
     return found | {f'cluster operations, version {version}': written(version, [], include_cluster_authorized_operations=True) for version in (8, 9, 10)}
 
 
-@pytest.mark.skipif(bool(real_kafka.absent()), reason=str(real_kafka.absent()))
+@needs_kafka
 def test_side_by_side_with_a_running_kafka(tmp_path):
     "We answer from the metadata log that it writes, and say what it says."
     with real_kafka.RealKafka(tmp_path/'kafka') as kafka:

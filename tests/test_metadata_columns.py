@@ -4,10 +4,11 @@ import json
 import re
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
-pa = pytest.importorskip('pyarrow', reason='the extra [spark] is not installed')
-pytest.importorskip('numba', reason='the extra [spark] is not installed')
+from size import budget, needs_spark_packages
+needs_spark_packages()
+import pyarrow as pa
 
 from kafka_scratch.image_json import configs_json
 from kafka_scratch.metadata_log import METADATA, load_image
@@ -102,7 +103,7 @@ def test_a_directory_without_a_metadata_log_is_said_to_be_none(tmp_path):
     with pytest.raises(FileNotFoundError, match='not the log directory of a KRaft node'): image_tables(tmp_path)
 
 
-@settings(max_examples=100, deadline=None)
+@budget(100, deadline=None)
 @given(logs(), st.data())
 def test_tables_are_those_of_the_taught_fold(segments, data):
     batches = flat(segments)
@@ -112,7 +113,7 @@ def test_tables_are_those_of_the_taught_fold(segments, data):
         compare(directory.path, until, threads=data.draw(st.integers(1, 3)))
 
 
-@settings(max_examples=60, deadline=None)
+@budget(60, deadline=None)
 @given(logs(), st.data())
 def test_a_checkpoint_comes_first(segments, data):
     batches = flat(segments)
@@ -129,7 +130,7 @@ def test_a_checkpoint_comes_first(segments, data):
         if start // 2 != start: compare(directory.path, data.draw(st.none() | st.integers(start - 1, last + 1)))
 
 
-@settings(max_examples=100, deadline=None)
+@budget(100, deadline=None)
 @given(logs(), st.data())
 def test_a_log_that_is_cut_or_damaged_anywhere_is_read_or_refused_alike(segments, data):
     "Torn segments, wrong checksums, nonsense in headers: also before and after the offset up to which it is read."
@@ -146,12 +147,12 @@ def test_a_log_that_is_cut_or_damaged_anywhere_is_read_or_refused_alike(segments
         compare(directory.path, data.draw(st.none() | st.integers(-1, 20)))
 
 
-@settings(max_examples=250, deadline=None)
+@budget(250, deadline=None)
 @given(damaged(most=12))
 def test_a_log_with_damaged_values_is_read_or_refused_alike(values): compare_values(*values)
 
 
-@settings(max_examples=120, deadline=None)
+@budget(120, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), tails), min_size=1, max_size=3), st.booleans())
 def test_a_change_with_any_tagged_fields_is_read_or_refused_alike(changes, in_transaction):
     def raw(version, tags):
@@ -161,7 +162,7 @@ def test_a_change_with_any_tagged_fields_is_read_or_refused_alike(changes, in_tr
     compare_values(A_TOPIC, A_PARTITION, *([BEGIN, *values, END] if in_transaction else values))
 
 
-@settings(max_examples=120, deadline=None)
+@budget(120, deadline=None)
 @given(st.integers(0, 2), st.lists(raw_fields | small([bytes([3, 0, 0, 0, 1, 0, 0, 0, 2]), bytes(12), bytes([1, 0, 1, 1])]), max_size=7))
 def test_a_birth_of_any_parts_is_read_or_refused_alike(version, parts):
     compare_values(A_TOPIC, bytes([1, 3, version]) + A_CHANGE[3:KEY_ENDS] + b''.join(parts))
@@ -381,21 +382,21 @@ def log_of(batches) -> bytes:
     return raw
 
 
-@settings(max_examples=150, deadline=None)
+@budget(150, deadline=None)
 @given(any_log)
 def test_any_record_that_can_be_declared_is_the_one_of_the_taught_reader(batches):
     raw = log_of(batches)
     assert found_rows(raw) == expected_rows(raw)
 
 
-@settings(max_examples=60, deadline=None)
+@budget(60, deadline=None)
 @given(any_log, st.data())
 def test_a_choice_of_columns_is_a_choice_of_the_same_columns(batches, data):
     raw, columns = log_of(batches), data.draw(st.lists(small(list(METADATA_COLUMNS)), unique=True, max_size=5))
     assert found_rows(raw, columns) == [row if isinstance(row, str) else {name: row[name] for name in columns} for row in found_rows(raw, METADATA_COLUMNS)]
 
 
-@settings(max_examples=100, deadline=None)
+@budget(100, deadline=None)
 @given(any_log, st.data())
 def test_any_byte_may_be_wrong(batches, data):
     "With the wrong checksum that follows, and with the checksum left unchecked."
@@ -411,7 +412,7 @@ def test_any_byte_may_be_wrong(batches, data):
         if expected is not None: assert found == expected
 
 
-@settings(max_examples=120, deadline=None)
+@budget(120, deadline=None)
 @given(st.lists(any_value(), max_size=9))
 def test_data_of_any_record_is_the_json_of_the_taught_reader(values):
     raw = log_of([values]) if values else b''

@@ -22,12 +22,13 @@ import pytest
 
 from broker_process import BrokerProcess, Client, free_port, properties
 from by_hand import metadata_log, topic_id_of, write_log
+from size import ALL, long
 from log_by_hand import base_offset, fetch, next_offset, placed, produce, read_fetch, read_produce, record, record_batch, split
 
 SEED = int(os.environ.get('KAFKA_SCRATCH_SEED', 4711))
 TOPICS = {'orders': 2, 'prices': 1}
 PLACES = [(topic, index) for topic, count in TOPICS.items() for index in range(count)]
-LIVES = 20   # how often the broker is killed in each directory
+LIVES = 20 if ALL else 4   # how often the broker is killed in each directory
 
 SETTINGS = {   # ten directories, each kept in its own way
     'small segments': dict(log_segment_bytes=30_000),
@@ -247,7 +248,7 @@ def leave_a_mess(world: World) -> str:
     return f'{place}: {name}'
 
 
-@pytest.mark.parametrize('name', SETTINGS)
+@pytest.mark.parametrize('name', [pytest.param(name, marks=long if number else ()) for number, name in enumerate(SETTINGS)])
 def test_killed_again_and_again(tmp_path, name):
     world = World(tmp_path, SEED + len(name), SETTINGS[name], 'asyncio' if name == 'asyncio' else 'uvloop')
     idempotent, consumers = [Idempotent(world, 900 + i, place) for i, place in enumerate(PLACES[:2])], [Consumer(world, False), Consumer(world, True)]

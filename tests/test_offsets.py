@@ -16,6 +16,7 @@ if __name__ == '__main__': sys.path.insert(0, str(Path(__file__).resolve().paren
 import pytest
 from hypothesis import given, strategies as st
 
+from size import needs_kafka
 from benchmarks import real_kafka, wire
 from broker_process import Client, running, wait_until
 from recording import RECORDED, Recorder, answer_in, framed, recorded
@@ -439,7 +440,6 @@ def test_the_log_has_what_a_real_one_has_batch_by_batch(talked):
     assert written(talked.log_dir) == json.loads((RECORDED/'offsets-log.json').read_text())
 
 
-needs_kafka = pytest.mark.skipif(bool(real_kafka.absent()), reason=str(real_kafka.absent()))
 
 
 @needs_kafka
@@ -631,11 +631,11 @@ def test_old_and_unknown_versions_of_records_are_read():
     assert broker.groups.offsets == {'g': {}}
 
 
+@declarations.needs_jars
 @pytest.mark.parametrize('cls', [OffsetCommitKey, OffsetCommitValue, LegacyOffsetCommitKey, LegacyOffsetCommitValue], ids=lambda cls: cls.__name__)
 def test_the_records_are_declared_as_in_the_jars(cls):
-    jars = list(declarations.LIBS.glob('kafka-group-coordinator-4*.jar'))
-    if not jars: pytest.skip(f'no Kafka jars in {declarations.LIBS}')
-    with zipfile.ZipFile(jars[0]) as archive: schema = declarations.schema(archive.read(f'common/message/{cls.__name__}.json').decode())
+    jars = real_kafka.libs().glob('kafka-group-coordinator-4*.jar')
+    with zipfile.ZipFile(next(jars)) as archive: schema = declarations.schema(archive.read(f'common/message/{cls.__name__}.json').decode())
     assert cls.VERSIONS == version_range(schema['validVersions'])
     for version in cls.VERSIONS: assert declarations.our_fields(cls, version) == declarations.their_fields(schema, schema['fields'], version)
 

@@ -4,8 +4,8 @@ import re
 import shutil
 import sys
 
-import pytest
 
+from size import needs_kafka
 from broker_process import ROOT, Client, running
 
 sys.path.insert(0, str(ROOT))
@@ -18,7 +18,7 @@ from kafka_scratch.primitives import Int32
 from kafka_scratch.records import Record, write_batch
 from kafka_scratch.schema import kafka_json
 
-pytestmark = pytest.mark.skipif(bool(real_kafka.absent()), reason=str(real_kafka.absent()))
+pytestmark = needs_kafka
 
 TOPICS = {'orders': 1, 'edge.a': 3, 'edge-b': 12, 'Edge_C': 5}
 

@@ -5,8 +5,9 @@ import re
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import example, given, settings, strategies as st
+from hypothesis import example, given, strategies as st
 
+from size import budget
 from kafka_scratch.api_versions import api_versions
 from kafka_scratch.broker import Broker, Promise
 from kafka_scratch.config import ConfigError, Listener, read_properties
@@ -116,7 +117,7 @@ pieces = st.one_of(
     st.one_of(st.binary(max_size=40), st.sampled_from([b'n,,n=user,r=abc', b'c=biws,r=abc,p=YQ==', b'\0alice\0x', b'\0\0\0'])).map(token))
 
 
-@settings(max_examples=300)
+@budget(300)
 @given(st.lists(pieces, max_size=6), st.sampled_from([0, 1000]))
 def test_nothing_gets_in_without_a_proof(frames, lifetime):
     talk = Talk(lifetime)
@@ -125,7 +126,7 @@ def test_nothing_gets_in_without_a_proof(frames, lifetime):
     assert talk.served.count(18) <= len(frames) and talk.reader.max_size == 524_288
 
 
-@settings(max_examples=100)
+@budget(100)
 @given(st.binary(max_size=100))
 @example(b'\0alice\0alice-secre')
 @example(b'\0alice\0alice-secrett')
@@ -139,7 +140,7 @@ def test_no_password_but_the_right_one(data):
 names = st.text(st.characters(exclude_characters='\0', exclude_categories=['Cs']), min_size=1, max_size=20)
 
 
-@settings(max_examples=40)
+@budget(40)
 @given(names, st.text(max_size=20), st.binary(min_size=0, max_size=30), st.sampled_from(sorted(SCRAM)))
 @example('a=2Cb', 'x', b'', 'SCRAM-SHA-256')
 @example('=3D2C,', 'x', b'salt', 'SCRAM-SHA-512')
@@ -152,7 +153,7 @@ def test_a_client_by_the_rfc(name, password, salt, mechanism):
     assert exchange.user is None
 
 
-@settings(max_examples=200)
+@budget(200)
 @given(st.binary(max_size=80), st.binary(max_size=80))
 @example(b'n,,n=user,r=abc', b'c=biws,r=abc,p=')
 @example(b'n,,n=user,r=abc', b'c=biws,r=abcN,p=====')
@@ -220,7 +221,7 @@ def test_settings_that_are_wrong(text, words):
     assert words in str(wrong.value) and 'pass-word' not in str(wrong.value)
 
 
-@settings(max_examples=200)
+@budget(200)
 @given(st.text(st.sampled_from('ab.=";\'\\ \n_required'), max_size=60).map(lambda text: 'a.B required ' + text))
 def test_any_text_is_a_jaas_line_or_a_config_error(text):
     try: module, options = parse_jaas(text)
@@ -228,7 +229,7 @@ def test_any_text_is_a_jaas_line_or_a_config_error(text):
     else: assert module == 'a.B' and all(isinstance(value, str) for value in options.values())
 
 
-@settings(max_examples=100)
+@budget(100)
 @given(st.dictionaries(st.from_regex(r'[a-z_.@-]{1,10}', fullmatch=True), st.text(max_size=20)))
 def test_jaas_lines_are_read_as_they_were_written(options):
     def quoted(value): return '"' + value.replace('\\', '\\\\').replace('"', '\\"') + '"'

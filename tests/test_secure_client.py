@@ -14,6 +14,7 @@ import time
 
 import pytest
 
+from size import kafka_absent
 from broker_process import PATIENCE, ROOT, environment, free_port
 from security_by_hand import AUTHORIZER, JAAS, USERS, Certificates, doors, needs_openssl
 
@@ -47,7 +48,7 @@ def certificates(tmp_path_factory):
 def ports(request, tmp_path_factory, certificates):
     "The ports of a guarded broker, by the names of its listeners."
     place = tmp_path_factory.mktemp(request.param)
-    if request.param == 'kafka' and (reason := real_kafka.absent()): pytest.skip(reason)
+    if request.param == 'kafka' and (reason := kafka_absent()): pytest.skip(reason)
     with (doors if request.param == 'ours' else kafka_doors)(place, certificates, **{'super.users': SUPER}) as found:
         add_users(found['PLAINTEXT'])
         yield found

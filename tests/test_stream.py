@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-pytest.importorskip('pyspark', reason="pip install '.[spark]'")
-pytest.importorskip('numba', reason="pip install '.[spark]'")
+from size import budget, long, needs_spark_packages
+needs_spark_packages()
 
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
@@ -172,7 +172,7 @@ def test_options_in_any_case():
 STEPS = st.lists(st.tuples(st.sampled_from(['add', 'add', 'add', 'half', 'roll', 'retain', 'cut', 'look', 'look', 'start']), st.integers(0, 2**16)), max_size=25)
 
 
-@settings(max_examples=100)
+@budget(100)
 @given(STEPS)
 def test_a_follower_sees_what_there_is(tmp_path_factory, steps):
     "Whatever happens to a log between two looks, the next look tells the truth; and a range of offsets has the records that are there now."
@@ -215,7 +215,7 @@ def stream_batches(log):
     return list(placed_batches(File(log.active.path), 0, log.active.size))
 
 
-@settings(max_examples=60)
+@budget(60)
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(['add', 'add', 'commit', 'abort', 'plain', 'look'])), max_size=30))
 def test_a_follower_of_decided_records(tmp_path_factory, steps):
     "It ends where the log isn't decided any more, and has what a consumer of decided records gets."
@@ -709,6 +709,7 @@ def test_spark_tells_what_was_lost(spark, tmp_path, log):
     assert 'partition 0 of topic orders: offset 20 is wanted, but the log ends at 19 now' in str(error.value)
 
 
+@long
 def test_every_record_once_however_often_it_is_stopped(spark, tmp_path):
     """A broker is written to, segments roll and old ones are deleted, and a query with small portions is stopped in the middle again and
     again. In the end the sink has every record exactly once, in order."""
@@ -767,6 +768,7 @@ query.awaitTermination()
 '''
 
 
+@long
 def test_every_record_once_though_it_is_killed(spark, tmp_path):
     "The whole driver, twice, with SIGKILL and in the middle of its work; old segments go meanwhile."
     log = open_log(str(tmp_path/'logs'/'orders-0'), LogConfig(segment_bytes=600))

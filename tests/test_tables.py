@@ -14,11 +14,11 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-
-pa = pytest.importorskip('pyarrow', reason='the extra [spark] is not installed')
-pytest.importorskip('numba', reason='the extra [spark] is not installed')
-
 from hypothesis import HealthCheck, given, settings, strategies as st
+
+from size import needs_spark_packages
+needs_spark_packages()
+
 
 from broker_process import FIXTURES
 from kafka_scratch.log_reader import BadPath, Damaged, find_decided, find_sources, partition_records

@@ -6,8 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
+from size import budget, needs_kafka
 from benchmarks import real_kafka
 from kafka_scratch.config import ConfigError, Listener, read_config, read_properties
 from kafka_scratch.tls import CertificateError, distinguished_name, escape_name, map_name, principal_of, read_der, read_mapping, tls_arguments, tls_context
@@ -26,7 +27,7 @@ def test_names(each): assert distinguished_name(ssl.PEM_cert_to_DER_cert(each['p
 
 
 @needs_openssl
-@pytest.mark.skipif(real_kafka.absent() is not None, reason='no Java')
+@needs_kafka
 def test_names_as_java_writes_them_now(tmp_path):
     certificates = Certificates(tmp_path)
     subjects = ['/CN=plain', '/CN=a\\,b\\=c\\+d', '/CN=#x', '/CN=x#', '/CN= x  y ', '/O="q"/CN=<a>;b', '/CN=ü/OU=日本', '/emailAddress=a@b.c/CN=\\\\', '/CN=   ']
@@ -38,7 +39,7 @@ def test_names_as_java_writes_them_now(tmp_path):
     assert [distinguished_name(ssl.PEM_cert_to_DER_cert((tmp_path/f'{n}.crt').read_text())) for n in range(len(subjects))] == said
 
 
-@settings(max_examples=300)
+@budget(300)
 @given(st.data())
 def test_what_is_no_certificate(data):
     good = bytearray(ssl.PEM_cert_to_DER_cert(data.draw(st.sampled_from(RECORDED))['pem']))

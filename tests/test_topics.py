@@ -14,6 +14,7 @@ if __name__ == '__main__': sys.path.insert(0, str(Path(__file__).resolve().paren
 import pytest
 from hypothesis import given, strategies as st
 
+from size import needs_kafka
 from admin_by_hand import *
 from benchmarks import real_kafka
 from broker_process import running
@@ -439,7 +440,6 @@ def test_replicas_are_on_different_brokers_and_leaders_are_alive_and_spread(brok
 
 # --- Ordinary clients, over sockets -----------------------------------------------------------------------------------
 
-needs_kafka = pytest.mark.skipif(bool(real_kafka.absent()), reason=str(real_kafka.absent()))
 
 
 @pytest.mark.filterwarnings('ignore')

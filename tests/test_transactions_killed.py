@@ -22,6 +22,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from size import long
 from broker_process import BrokerProcess, environment, free_port, properties, wait_until
 
 confluent_kafka = pytest.importorskip('confluent_kafka')
@@ -147,6 +149,7 @@ def check_transactions(name: str, notes: list[list[str]], records: dict[str, lis
     return len(committed)
 
 
+@long
 def test_nothing_twice_nothing_half(tmp_path):
     world, start = World(tmp_path, SEED), time.monotonic()
     boot = f'127.0.0.1:{world.port}'

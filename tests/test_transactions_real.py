@@ -7,6 +7,7 @@ import sys
 import time
 
 import pytest
+from size import needs_kafka
 from broker_process import ROOT, BrokerProcess, Client, environment, free_port, properties
 from record_transactions import Leveled
 from small_node import SmallNode
@@ -22,7 +23,7 @@ from kafka_scratch.segments import file_name
 from kafka_scratch.transaction_apis import ListTransactionsRequest, ListTransactionsResponse
 from kafka_scratch.transactions import STATES
 
-pytestmark = pytest.mark.skipif(bool(real_kafka.absent()), reason=str(real_kafka.absent()))
+pytestmark = needs_kafka
 confluent_kafka = pytest.importorskip('confluent_kafka')
 import confluent_kafka.admin  # noqa: E402
 

@@ -1,13 +1,13 @@
 """What the drivers need beyond Python: is it here, and how to get it.
 
     python tests/clients/fetch.py            # says what is missing
-    python tests/clients/fetch.py --fetch    # gets what can be had with npm and go (and, as root with apt, kcat), once
+    python tests/clients/fetch.py --fetch    # gets what can be had with Maven, npm and go (and, as root with apt, kcat), once
 
-Packages come from wherever npm, go and apt are set up to look, in the versions that the lock files name, and go into
-~/.cache/kafka_scratch/clients. Java's jars are those of benchmarks/real_kafka.py and benchmarks/spark_connector.py.
+Packages come from wherever those are set up to look, in the versions that the lock files name, and go into
+~/.cache/kafka_scratch. Java's jars are those of benchmarks/real_kafka.py (Apache Kafka itself is among them) and
+benchmarks/spark_connector.py.
 """
 import argparse
-import functools
 import hashlib
 import importlib.util
 import os
@@ -99,12 +99,16 @@ def fetch_kcat():
 
 def java_classes() -> Path: return made_from('java/Driver.java')
 
-@functools.cache
 def java_absent() -> str | None:
     if reason := real_kafka.absent(): return reason
     if java_classes().exists(): return None
     if shutil.which('javac') is None: return 'no `javac` on PATH: the Java driver needs a JDK'
     all_or_nothing(java_classes(), lambda directory: run('javac', '-d', directory, '-cp', f'{real_kafka.libs()}/*', HERE/'java'/'Driver.java'))
+
+def fetch_java():
+    "Apache Kafka, its clients and its tools."
+    if shutil.which('java') is None or shutil.which('mvn') is None: return print('Apache Kafka: no `java` and `mvn` on PATH')
+    real_kafka.fetch_jars()
 
 def console_absent() -> str | None:
     if reason := real_kafka.absent(): return reason
@@ -114,6 +118,10 @@ def spark_absent() -> str | None:
     if importlib.util.find_spec('pyspark') is None: return 'pyspark is not installed'
     return spark_connector.absent()
 
+def fetch_spark():
+    if shutil.which('mvn') is None: return print("Spark's connector: no `mvn` on PATH")
+    spark_connector.fetch_jars()
+
 
 def python_absent(module: str):
     def absent(): return None if importlib.util.find_spec(module) else f'{module} is not installed'
@@ -122,7 +130,7 @@ def python_absent(module: str):
 
 ABSENT = {'confluent-kafka': python_absent('confluent_kafka'), 'kafka-python': python_absent('kafka'), 'aiokafka': python_absent('aiokafka'), 'kcat': kcat_absent,
           'kafkajs': kafkajs_absent, 'franz-go': franz_go_absent, 'java': java_absent, 'console': console_absent, 'spark': spark_absent}
-FETCH = {'kcat': fetch_kcat, 'kafkajs': fetch_kafkajs, 'franz-go': fetch_franz_go}
+FETCH = {'kcat': fetch_kcat, 'kafkajs': fetch_kafkajs, 'franz-go': fetch_franz_go, 'java': fetch_java, 'spark': fetch_spark}
 
 # A Java that is started for a second or two: it shouldn't spend them on getting fast.
 QUICK_JAVA = '-XX:TieredStopAtLevel=1', '-XX:+UseSerialGC', '-Xshare:auto', '-Xmx256m'
@@ -145,11 +153,12 @@ def main():
     for client, absent in ABSENT.items():
         reason = absent()
         if reason and wanted and client in FETCH:
+            print(f'Fetching {client} (once; up to a minute)', flush=True)
             try:
                 FETCH[client]()
                 reason = absent()
-            except (subprocess.SubprocessError, OSError) as error: reason = f'it could not be fetched: {error}'
-        print(f'{client}: {reason or "here"}')
+            except (subprocess.SubprocessError, OSError, real_kafka.KafkaAbsent) as error: reason = f'it could not be fetched: {error}'
+        if reason or not wanted: print(f'{client}: {reason or "here"}')
 
 
 if __name__ == '__main__': main()
