@@ -346,7 +346,9 @@ def hush(spark):
     "What goes wrong is told by us, in a sentence. Without a handler, Python would print what libraries log."
     import contextlib, logging
     logging.getLogger().addHandler(logging.NullHandler())
-    with contextlib.suppress(Exception): spark.sparkContext.setLogLevel('OFF')   # a distant session has no context
+    with contextlib.suppress(Exception):   # a distant session has no context
+        spark.sparkContext.setLogLevel('OFF')
+        spark.sparkContext._accumulatorServer.handle_error = lambda *_: None   # after Ctrl-C, its line may break
 
 # %% ../nbs/68_cli.ipynb #37686084
 def tables_command(options) -> int:

@@ -1,6 +1,7 @@
 """What a run of the tests shows: how far it is and how long it will take, what was left out and why, what was slow.
 
-durations.json has the seconds and the number of tests of each part from an earlier run (`--save-durations` writes it).
+durations.json has the seconds and the number of tests of each part from an earlier run (`--save-durations` of a whole
+run writes it).
 A part is a file, or one chapter. Long parts have their turn first, so that no worker is left with one at the end.
 """
 import json
@@ -22,6 +23,9 @@ OPEN_QUESTION = '– '    # how the reason of a test begins that has nothing to 
 def part_of(nodeid: str) -> str:
     "What runs in one piece, on one worker: the tests of a file share brokers; chapters share nothing."
     return nodeid if nodeid.startswith(CHAPTERS) else nodeid.split('::')[0]
+
+
+WHOLE = 'the whole run'   # beside the parts: [seconds on the clock, tests]
 
 
 def known(all_tests: bool) -> dict[str, list]:
@@ -89,8 +93,9 @@ class Report:
         weight = lambda part: max(self.rows.get(part, [1, 1])[0], 0.01)
         total = sum(map(weight, self.expected))
         done = sum(weight(part) * min(self.tests[part] / count, 1) for part, count in self.expected.items())
-        gone = time.monotonic() - self.started
-        return done / total if total else 0, gone * (total - done) / done if done else 0
+        share, gone = done / total if total else 0, time.monotonic() - self.started
+        if share > 0.1: return share, gone * (1 - share) / share
+        return share, max(self.rows.get(WHOLE, [300, 0])[0] - gone, 0)   # too early to judge by this run
 
     def show(self):
         terminal = sys.stdout.isatty()
@@ -121,6 +126,7 @@ class Report:
         "What later runs go by. A part that was left out keeps what was known of it."
         everything = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
         rows = everything.get('all' if self.all_tests else 'small', {}) | {part: [round(self.seconds[part], 1), self.tests[part]] for part in self.tests}
+        rows[WHOLE] = [round(time.monotonic() - self.started), sum(self.tests.values())]
         everything['all' if self.all_tests else 'small'] = dict(sorted(rows.items()))
         lines = json.dumps(everything, indent=1, ensure_ascii=False)
         DURATIONS.write_text(lines.replace('[\n   ', '[').replace(',\n   ', ', ').replace('\n  ]', ']') + '\n')
