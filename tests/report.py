@@ -137,7 +137,7 @@ class Report:
         if not left_out and not nothing: return
         terminalreporter.section('left out')
         for reason, count in left_out.items():
-            how = './test.sh --all' if reason.startswith(LATER) else './test.sh --all, where it can be had' if not self.all_tests else 'this is missing here'
+            how = './test.sh --all' if reason.startswith(LATER) else './test.sh --all, if it can be had here' if not self.all_tests else 'this is missing here'
             say(f'{count:7,}  {reason.removeprefix(LATER):<80}  {how}')
         if nothing: say(f'{nothing:7,}  for which there is nothing to test (a client that can\'t do a job, mostly)')
         if left_out and self.all_tests and os.environ.get('CI'): say('In CI nothing may be missing: this run has failed.')

@@ -46,14 +46,12 @@ needs_kafka = pytest.mark.skipif(bool(kafka_absent()), reason=str(kafka_absent()
 
 
 def spark_absent() -> str | None:
-    "Why tests that read logs with Spark, or with what comes with it, can't run, if they can't."
+    """Why tests that read logs with Spark, or with what comes with it, can't run, if they can't.
+
+    A module in which nothing runs then skips itself, there and not here: pytest-xdist counts what comes from one line once.
+    """
     missing = [name for name in ('pyspark', 'numba', 'pyarrow', 'pandas', 'crc32c') if importlib.util.find_spec(name) is None]
     return f'no {missing[0]}: the packages for Spark are not installed' if missing else None
-
-
-def needs_spark_packages():
-    "At the top of a module, all of whose tests need them."
-    if reason := spark_absent(): pytest.skip(reason, allow_module_level=True)
 
 
 def budget(examples: int, **more) -> settings:

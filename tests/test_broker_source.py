@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from size import needs_kafka, needs_spark_packages
-needs_spark_packages()
+from size import needs_kafka, spark_absent
+if reason := spark_absent(): pytest.skip(reason, allow_module_level=True)
 
 import pyarrow as pa
 

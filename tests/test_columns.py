@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, strategies as st
 
-from size import budget, needs_spark_packages
-needs_spark_packages()
+from size import budget, spark_absent
+if reason := spark_absent(): pytest.skip(reason, allow_module_level=True)
 
 import numpy as np
 import pyarrow as pa

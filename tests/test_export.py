@@ -22,8 +22,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from size import long, needs_spark_packages, on_spark
-needs_spark_packages()
+from size import long, on_spark, spark_absent
+if reason := spark_absent(): pytest.skip(reason, allow_module_level=True)
 
 import pyarrow as pa
 import pyarrow.dataset as ds

@@ -6,8 +6,8 @@ import re
 import pytest
 from hypothesis import given, strategies as st
 
-from size import budget, needs_spark_packages
-needs_spark_packages()
+from size import budget, spark_absent
+if reason := spark_absent(): pytest.skip(reason, allow_module_level=True)
 import pyarrow as pa
 
 from kafka_scratch.image_json import configs_json

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from size import needs_spark_packages, on_spark
+from size import on_spark, spark_absent
 
 from broker_process import ROOT, environment
 
-needs_spark_packages()
+if reason := spark_absent(): pytest.skip(reason, allow_module_level=True)
 from kafka_scratch.spark import session
 from kafka_scratch.spark.session import NEEDED, MissingSetting, NoJava, check_session, find_java, get_session, java_home, register
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from size import needs_spark_packages
+from size import spark_absent
 
-needs_spark_packages()
+if reason := spark_absent(): pytest.skip(reason, allow_module_level=True)
 
 from broker_process import FIXTURES
 from kafka_scratch.log_reader import BadPath

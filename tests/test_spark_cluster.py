@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from size import long, needs_spark_packages
+from size import long, spark_absent
 
 from broker_process import FIXTURES, environment
 from kafka_scratch.records import Record, write_batch
 from spark_cluster import PATIENCE, Cluster, build_wheel, environment_with
 
-needs_spark_packages()
+if reason := spark_absent(): pytest.skip(reason, allow_module_level=True)
 from kafka_scratch.spark.session import NoJava, find_java, java_home
 
 try: JAVA, no_java = find_java(), None

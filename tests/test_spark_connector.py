@@ -5,13 +5,13 @@ import sys
 
 import pytest
 
-from size import kafka_absent, needs_spark_packages
+from size import kafka_absent, spark_absent
 from broker_process import ROOT, environment
 
 sys.path.insert(0, str(ROOT))
 from benchmarks import real_kafka, spark_connector
 
-needs_spark_packages()
+if reason := spark_absent(): pytest.skip(reason, allow_module_level=True)
 from kafka_scratch.client import Client as Broker, send_batch
 from kafka_scratch.records import Record, RecordHeader, write_batch
 

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from size import budget, long, needs_spark_packages
-needs_spark_packages()
+from size import budget, long, spark_absent
+if reason := spark_absent(): pytest.skip(reason, allow_module_level=True)
 
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from size import needs_spark_packages
-needs_spark_packages()
+from size import spark_absent
+if reason := spark_absent(): pytest.skip(reason, allow_module_level=True)
 
 
 from broker_process import FIXTURES
