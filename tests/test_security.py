@@ -313,8 +313,7 @@ def test_what_is_wrong_is_said_before_anybody_is_served(tmp_path, certificates, 
 def settings_for(certificates: Certificates, found, door: str, name: str = 'alice', password: str = 'alice-secret', mechanism: str = 'PLAIN') -> dict:
     "For librdkafka."
     protocol = {'SHORT': 'SASL_PLAINTEXT', 'REQUIRED': 'SSL'}.get(door, door)
-    settings = {'bootstrap.servers': f'localhost:{found[door]}', 'security.protocol': protocol, 'ssl.ca.location': str(certificates.place/'us.crt'),
-                'broker.address.family': 'v4'}
+    settings = {'bootstrap.servers': f'localhost:{found[door]}', 'security.protocol': protocol, 'ssl.ca.location': str(certificates.place/'us.crt')}
     if protocol.startswith('SASL'): return settings | {'sasl.mechanism': mechanism, 'sasl.username': name, 'sasl.password': password}
     return settings | {'ssl.key.location': str(certificates.place/'alice.key'), 'ssl.certificate.location': str(certificates.place/'alice.crt')}
 
