@@ -7,9 +7,9 @@ import signal
 import pytest
 from hypothesis import Phase, settings
 
-import report
 from broker_process import environment, running
-from size import SMALL_ON_SPARK, VARIABLE, on_spark, spark_absent
+
+SIZE = 'KAFKA_SCRATCH_TESTS'    # in the environment, for the processes that run tests, too; size.py and report.py go by it when they are imported
 
 settings.register_profile('kafka_scratch', deadline=None, print_blob=True, max_examples=50, derandomize=bool(os.environ.get('CI')),
                           phases=[phase for phase in Phase if phase != Phase.explain])   # which takes minutes for the longest examples
@@ -24,19 +24,25 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.addinivalue_line('filterwarnings', 'ignore:(read|open)_text is deprecated:DeprecationWarning')   # kafka-python's, at import
     signal.signal(signal.SIGTERM, signal.default_int_handler)   # whoever ends the tests, by the clock or by hand: what they have started ends with them
-    if config.option.all_tests: os.environ[VARIABLE] = 'all'
-    settings.load_profile('kafka_scratch' if os.environ.get(VARIABLE) == 'all' else 'small')
-    if not hasattr(config, 'workerinput'): config.pluginmanager.register(report.Report(config))
+    if config.option.all_tests: os.environ[SIZE] = 'all'
+    settings.load_profile('kafka_scratch' if os.environ.get(SIZE) == 'all' else 'small')
+    if not hasattr(config, 'workerinput'):
+        from report import Report
+        config.pluginmanager.register(Report(config))
 
 
-def pytest_collection_modifyitems(config, items):
+def pytest_collection_modifyitems(items):
+    from report import turn
+    from size import SMALL_ON_SPARK, on_spark
     for item in items:
         if 'spark' in item.fixturenames and item.path.stem not in SMALL_ON_SPARK: item.add_marker(on_spark)
-    items.sort(key=report.turn(config.option.all_tests))
+    items.sort(key=turn())
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config, log): return report.scheduler(config, log)
+def pytest_xdist_make_scheduler(config, log):
+    from report import scheduler
+    return scheduler(config, log)
 
 
 @pytest.fixture
@@ -55,6 +61,7 @@ def loop(request):
 @pytest.fixture(scope='session')
 def spark(tmp_path_factory):
     "One Spark session for all tests that need one: a process can't have two, and the first takes seconds."
+    from size import spark_absent
     if reason := spark_absent(): pytest.skip(reason)
     from kafka_scratch.spark.session import NoJava, get_session
     settings = {'spark.sql.shuffle.partitions': 2, 'spark.sql.warehouse.dir': tmp_path_factory.mktemp('warehouse')}

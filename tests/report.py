@@ -1,8 +1,8 @@
 """What a run of the tests shows: how far it is and how long it will take, what was left out and why, what was slow.
 
 durations.json has the seconds and the number of tests of each part from an earlier run (`--save-durations` of a whole
-run writes it).
-A part is a file, or one chapter. Long parts have their turn first, so that no worker is left with one at the end.
+run writes it). A part is a file, or one chapter. Long parts have their turn first, so that no worker is left with one
+at the end.
 """
 import json
 import os
@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from size import LATER
+from size import ALL, LATER
 
 DURATIONS = Path(__file__).with_name('durations.json')
 CHAPTERS = 'tests/test_chapters.py::'
-OPEN_QUESTION = '– '    # how the reason of a test begins that has nothing to test: no run makes it take part
+NOTHING = '– '    # how the reason of a test begins that has nothing to test: no run makes it take part
 
 
 def part_of(nodeid: str) -> str:
@@ -28,15 +28,15 @@ def part_of(nodeid: str) -> str:
 WHOLE = 'the whole run'   # beside the parts: [seconds on the clock, tests]
 
 
-def known(all_tests: bool) -> dict[str, list]:
+def known(size: str = 'all' if ALL else 'small') -> dict[str, list]:
     "part → [seconds, tests], of an earlier run of this size."
-    try: return json.loads(DURATIONS.read_text())['all' if all_tests else 'small']
+    try: return json.loads(DURATIONS.read_text())[size]
     except (OSError, ValueError, KeyError): return {}
 
 
-def turn(all_tests: bool):
+def turn():
     "The key by which tests are sorted: long parts first, the tests of a part as they were."
-    seconds = {part: row[0] for part, row in known(all_tests).items()}
+    seconds = {part: row[0] for part, row in known().items()}
     return lambda item: (-seconds.get(part_of(item.nodeid), 1), part_of(item.nodeid))
 
 
@@ -55,9 +55,9 @@ def span(seconds: float) -> str:
 class Report:
     "Listens to the whole run, in the process that the others report to."
     def __init__(self, config):
-        self.config, self.all_tests, self.started, self.shown = config, config.option.all_tests, time.monotonic(), 0
-        self.rows, self.seconds, self.tests = known(self.all_tests), Counter(), Counter()
-        self.expected, self.done, self.current = {}, Counter(), {}     # part → how many tests it has, how many are done
+        self.config, self.started, self.shown = config, time.monotonic(), 0
+        self.rows, self.seconds, self.tests = known(), Counter(), Counter()
+        self.expected, self.current = {}, {}     # part → how many tests it has; the parts that have begun and aren't done
         self.reasons, self.modules, self.failed = Counter(), defaultdict(list), 0
 
     # --- While it runs ---
@@ -113,31 +113,31 @@ class Report:
 
     def left_out(self) -> dict[str, int]:
         "reason → how many tests were left out because of it; those that have nothing to test don't count."
-        found = Counter({reason: count for reason, count in self.reasons.items() if not reason.startswith(OPEN_QUESTION)})
-        counts = {part: row[1] for size in (False, True) for part, row in known(size).items()}
+        found = Counter({reason: count for reason, count in self.reasons.items() if not reason.startswith(NOTHING)})
+        counts = {part: row[1] for size in ('small', 'all') for part, row in known(size).items()}
         for reason, modules in self.modules.items(): found[reason] += sum(counts.get(module, 1) for module in modules)
         return dict(found.most_common())
 
     def pytest_sessionfinish(self, session):
-        if os.environ.get('CI') and self.all_tests and self.left_out(): session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if os.environ.get('CI') and ALL and self.left_out(): session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if self.config.option.save_durations: self.save()
 
     def save(self):
         "What later runs go by. A part that was left out keeps what was known of it."
-        everything = json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
-        rows = everything.get('all' if self.all_tests else 'small', {}) | {part: [round(self.seconds[part], 1), self.tests[part]] for part in self.tests}
+        everything = {size: known(size) for size in ('small', 'all')}
+        rows = known() | {part: [round(self.seconds[part], 1), self.tests[part]] for part in self.tests}
         rows[WHOLE] = [round(time.monotonic() - self.started), sum(self.tests.values())]
-        everything['all' if self.all_tests else 'small'] = dict(sorted(rows.items()))
+        everything['all' if ALL else 'small'] = dict(sorted(rows.items()))
         lines = json.dumps(everything, indent=1, ensure_ascii=False)
         DURATIONS.write_text(lines.replace('[\n   ', '[').replace(',\n   ', ', ').replace('\n  ]', ']') + '\n')
 
     def pytest_terminal_summary(self, terminalreporter):
-        say, nothing = terminalreporter.write_line, sum(count for reason, count in self.reasons.items() if reason.startswith(OPEN_QUESTION))
+        say, nothing = terminalreporter.write_line, sum(count for reason, count in self.reasons.items() if reason.startswith(NOTHING))
         left_out = self.left_out()
         if not left_out and not nothing: return
         terminalreporter.section('left out')
         for reason, count in left_out.items():
-            how = './test.sh --all' if reason.startswith(LATER) else './test.sh --all, if it can be had here' if not self.all_tests else 'this is missing here'
+            how = './test.sh --all' if reason.startswith(LATER) else './test.sh --all, if it can be had here' if not ALL else 'this is missing here'
             say(f'{count:7,}  {reason.removeprefix(LATER):<80}  {how}')
         if nothing: say(f'{nothing:7,}  for which there is nothing to test (a client that can\'t do a job, mostly)')
-        if left_out and self.all_tests and os.environ.get('CI'): say('In CI nothing may be missing: this run has failed.')
+        if left_out and ALL and os.environ.get('CI'): say('In CI nothing may be missing: this run has failed.')

@@ -15,8 +15,7 @@ from hypothesis import settings
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from benchmarks import real_kafka
 
-VARIABLE = 'KAFKA_SCRATCH_TESTS'    # conftest.py sets it to `all` for --all; the processes that run tests inherit it
-ALL = os.environ.get(VARIABLE) == 'all'
+ALL = os.environ.get('KAFKA_SCRATCH_TESTS') == 'all'    # conftest.py sees to that, for --all
 LATER = 'for --all: '               # how the reason of a test begins that only waits for the other size
 
 
