@@ -5,6 +5,7 @@ has no traces of the machine, so that a chapter that was run and saved differs o
 that are stored in the chapters are shown at once.
 """
 import json
+import warnings
 from pathlib import Path
 
 from nbformat import read
@@ -16,6 +17,9 @@ ROOT = HERE.parents[1]
 
 c = get_config()  # noqa: F821: JupyterLab runs this file with it
 c.LabApp.app_settings_dir = str(HERE)
+c.LabApp.default_url = '/lab/tree/index.ipynb'   # the map
+c.Application.log_level = 'WARN'   # the address is printed all the same
+warnings.filterwarnings('ignore', 'Overriding existing .*_save_hook')   # JupyterLab reads its configuration twice
 
 notary = Config(db_file=str(ROOT/'.venv'/'signatures.db'), secret_file=str(ROOT/'.venv'/'signatures.key'), data_dir=str(ROOT/'.venv'))
 c.NotebookNotary = notary
