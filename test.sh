@@ -7,7 +7,7 @@
 #
 # Without --all it takes a few minutes: chapters and tests that need Python alone, and those that need Spark where a
 # Java is found. The first run makes .venv and installs what this size needs; later runs reuse it. The closing lines
-# say what was left out. Arguments for pytest choose tests, e.g. ./test.sh tests/test_course.py -k stage_7
+# say what was left out. Arguments for pytest choose tests, e.g. ./test.sh tests/test_course.py -k 7-concurrent
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
@@ -38,4 +38,4 @@ if [ ${#size[@]} -gt 0 ]; then python tests/clients/fetch.py --fetch; fi
 unset IN_TEST
 export COLUMNS=${COLUMNS:-100} TZ=UTC
 # Much of the time is spent waiting, so there are more workers than cores. A run that hangs ends.
-bounded 3000 python -m pytest -q --no-header --numprocesses "$(workers)" "${size[@]}" "$@"
+bounded 3000 python -m pytest -q --no-header --numprocesses "$(workers)" ${size[@]+"${size[@]}"} "$@"

@@ -29,7 +29,7 @@ from .produce import produce
 from .log_dirs import Logs, begin_logs, end_logs, flush_late, lock_directory, remove_deleted
 from .log_dirs import remove_old, save_checkpoints
 from .config import EVERYWHERE, PROTOCOLS, Config, ConfigError, load_config, prepare_log_dirs
-from .config import owner_of, read_meta, remarks
+from .config import read_meta, remarks, whose
 
 # %% ../nbs/29_broker.ipynb #f0304e9c
 class Promise(namedtuple('Promise', 'api version correlation_id later')):
@@ -587,7 +587,7 @@ def main(arguments: list[str] | None = None, kind=Server) -> int:
         config = load_config(arguments[0] if arguments else None)
         with asyncio.Runner(loop_factory=new_event_loop) as runner: runner.run(run(config, kind))
     except PermissionError as error:
-        belongs = f'{error.filename} {owner_of(error.filename)}' if error.filename else str(error)
+        belongs = f'{error.filename} {whose(error.filename)}' if error.filename else str(error)
         say(f'kafka_scratch: {belongs}, and we may not use it: log.dirs can name another directory', sys.stderr)
         return 1
     except (ConfigError, DecodeError, OSError) as error: say(f'kafka_scratch: {error}', sys.stderr); return 1

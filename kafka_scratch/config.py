@@ -8,7 +8,7 @@ __all__ = ['BLANKS', 'KEY_AND_VALUE', 'PROTOCOLS', 'LISTENER', 'Config', 'DEFAUL
            'OF_PARTS', 'OF_LISTENER', 'ONCE', 'NAMES_A_CLASS', 'ConfigError', 'continues', 'logical_lines',
            'parse_properties', 'unescape', 'Listener', 'parse_listener', 'Properties', 'read_properties', 'read_number',
            'read_listeners', 'read_time', 'read_choice', 'read_log_config', 'read_config', 'load_config', 'read_text',
-           'read_meta', 'check_cluster', 'owner_in', 'find_node_id', 'not_ours', 'objection', 'owner_of',
+           'read_meta', 'check_cluster', 'owner_in', 'find_node_id', 'not_ours', 'objection', 'whose',
            'prepare_log_dirs', 'setting_names', 'is_setting', 'unknown_settings', 'remarks', 'looks_like_utf8']
 
 # %% ../nbs/28_config.ipynb #48f3c030
@@ -312,14 +312,14 @@ def objection(log_dir: str) -> str | None:
     if not os.path.exists(log_dir): return None
     if not os.path.isdir(log_dir): return 'which is a file: name a directory'
     if not os.access(log_dir, os.R_OK | os.W_OK | os.X_OK):
-        return f'which {owner_of(log_dir)} and where we may not write: name one of your own'
+        return f'which {whose(log_dir)} and where we may not write: name one of your own'
     if os.path.exists(os.path.join(log_dir, 'meta.properties')): return None
     found = not_ours(log_dir)
     if not found: return None
     shown = ', '.join(found[:3]) + (f' and {len(found) - 3} more' if len(found) > 3 else '')
     return f"which has no meta.properties, but {shown} in it, which is no broker's: name an empty or a new directory"
 
-def owner_of(path: str) -> str:
+def whose(path: str) -> str:
     "`belongs to alice`"
     try:
         import pwd

@@ -34,10 +34,10 @@ def kafka_absent() -> str | None:
     return real_kafka.absent() if ALL else f'{LATER}beside Apache Kafka'
 
 
-def jars_absent(pattern: str = 'kafka-metadata-*.jar') -> str | None:
+def jars_absent() -> str | None:
     "Why Kafka's jars can't be looked into, if they can't: for that, no Java is needed."
     if not ALL: return f'{LATER}beside Apache Kafka'
-    try: return None if list(real_kafka.libs().glob(pattern)) else f'no {pattern} in {real_kafka.libs()}'
+    try: return None if list(real_kafka.libs().glob('kafka-metadata-*.jar')) else f"no jar of Kafka's metadata in {real_kafka.libs()}"
     except real_kafka.KafkaAbsent as reason: return str(reason)
 
 

