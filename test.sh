@@ -24,9 +24,8 @@ done
 . tools/environment.sh
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-if [ $java = no ]; then hide_java "$scratch/programs"; fi
-
 make_venv
+if [ $java = no ]; then hide_java "$scratch/programs"; fi   # after .venv, which remembers where its Python was found
 locks=(test)
 if [ ${#size[@]} -gt 0 ]; then locks=(learn test spark); elif has_java; then locks=(test spark); fi
 install "${locks[@]}"
