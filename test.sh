@@ -7,7 +7,7 @@
 #
 # Without --all it takes a few minutes: chapters and tests that need Python alone, and those that need Spark where a
 # Java is found. The first run makes .venv and installs what this size needs; later runs reuse it. The closing lines
-# say what was left out. Arguments for pytest choose tests, e.g. ./test.sh tests/test_course.py -k 7-concurrent
+# say what was left out. Arguments for pytest choose tests, e.g. ./test.sh tests/conversations/test_course.py -k 7-concurrent
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 

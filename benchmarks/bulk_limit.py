@@ -13,7 +13,7 @@ import sys
 
 from benchmarks import metadata_log
 from benchmarks.wire import FETCH, PRODUCE, Reader, uvarint
-from kafka_scratch import broker, node
+from kafka_scratch.broker import node, server as broker
 
 BATCH_BYTES, CHUNK_BYTES = 16_384, 1 << 20  # as the producer makes batches, and as the consumer asks for them
 SINK_BYTES = 1 << 30                        # then the file is written from its beginning again

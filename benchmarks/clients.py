@@ -74,7 +74,7 @@ def start_limit(scratch: Path) -> float:
 
 def start_fixture(scratch: Path) -> float:
     "The context manager of the pytest fixture, in this process."
-    from kafka_scratch.running import running_broker
+    from kafka_scratch.broker.running import running_broker
     began = time.monotonic()
     with running_broker() as broker:
         port = int(broker.bootstrap_servers.rpartition(':')[2])

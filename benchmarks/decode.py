@@ -49,8 +49,8 @@ def to_arrow(paths: list[Path]) -> dict:
 def limit(paths: list[Path]) -> dict:
     "What nobody can spare: every byte looked at once for its checksum, and what is compressed, opened."
     from crc32c import crc32c
-    from kafka_scratch.compression import decompress
-    from kafka_scratch.records import CODEC_BITS, HEADER_SIZE
+    from kafka_scratch.log.compression import decompress
+    from kafka_scratch.log.records import CODEC_BITS, HEADER_SIZE
     from kafka_scratch.spark.columns import scan
     size, piece = 0, 1 << 20
     for path in paths:
@@ -67,7 +67,7 @@ def limit(paths: list[Path]) -> dict:
 
 def taught(paths: list[Path], most: int) -> dict:
     "The reader of the *Record batches* chapter, until it has seen `most` records."
-    from kafka_scratch.records import read_batches, read_records
+    from kafka_scratch.log.records import read_batches, read_records
     count = 0
     for batch in read_batches(mapped(paths[0])):
         count += len(read_records(batch))

@@ -117,7 +117,7 @@ def replay(log_dir: Path, accelerated: bool) -> dict:
     "In the fresh Python: load the image, and measure time and memory."
     if not accelerated:
         sys.modules['crc32c'] = None  # any import of it now fails, as where it is not installed
-    from kafka_scratch.metadata_log import load_image
+    from kafka_scratch.cluster.metadata_log import load_image
     before, began, spent = memory('VmRSS'), time.perf_counter(), time.process_time()
     image = load_image(log_dir)
     seconds, cpu = time.perf_counter() - began, time.process_time() - spent

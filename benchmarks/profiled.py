@@ -6,11 +6,11 @@ import cProfile
 import signal
 import sys
 
-from kafka_scratch import node
+from kafka_scratch.broker import node
 
 
 def main() -> int:
-    "Serve as `kafka_scratch.node` does; when stopped, write the profile to OUTPUT, for `pstats`."
+    "Serve as `kafka_scratch.broker.node` does; when stopped, write the profile to OUTPUT, for `pstats`."
     output, *arguments = sys.argv[1:]
     profiler = cProfile.Profile()
     signal.signal(signal.SIGUSR1, lambda *_: profiler.enable())

@@ -10,6 +10,6 @@ __all__ = []
 import sys
 if __name__ == '__main__':
     try:
-        from kafka_scratch.cli import main
+        from kafka_scratch.tools.cli import main
         sys.exit(main())
     except KeyboardInterrupt: sys.exit(130)

@@ -1,6 +1,6 @@
 """The table of clients and jobs: who takes part, and what a client can't do, with the reason.
 
-    python -m pytest tests/test_client_matrix.py --junitxml=matrix.xml
+    python -m pytest tests/conversations/test_client_matrix.py --junitxml=matrix.xml
     python tests/clients/matrix.py matrix.xml        # prints the results of that run as a Markdown table
 """
 import sys

@@ -1,0 +1,810 @@
+"""Committed offsets: what a real broker says in four conversations, and whether ours says the same; what is in the log, and who can read it.
+
+`python tests/groups/test_offsets.py` holds the conversations with a real Kafka again and writes the fixtures anew.
+"""
+import json
+import sys
+import tempfile
+import time
+import uuid
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+
+if __name__ == '__main__': sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import pytest
+from hypothesis import given, strategies as st
+
+from size import needs_kafka
+from benchmarks import real_kafka, wire
+from broker_process import Client, running, wait_until
+from recording import RECORDED, Recorder, answer_in, framed, recorded
+import group_messages as other
+import test_declarations as declarations
+from kafka_scratch.cluster.config import ConfigError, Properties
+from kafka_scratch.groups.coordinator import GroupCoordinator, Timers
+from kafka_scratch.wire.frames import Operation, Resource, read_request
+from kafka_scratch.groups.offsets import *
+from kafka_scratch.log.partition import StorageError
+from kafka_scratch.wire.primitives import Int16
+from kafka_scratch.log.records import read_batches, read_records
+from kafka_scratch.wire.schema import kafka_json, version_range
+
+A, B, NONE = 'offsets.a', 'offsets.b', 'offsets.none'
+TOPICS = {A: 3, B: 1}
+
+
+# --- What is said -----------------------------------------------------------------------------------------------------
+
+def commit(group_id, *topics, epoch=-1, member_id='', instance_id=None, **fields) -> OffsetCommitRequest:
+    "`('orders', (partition, offset[, leader epoch[, metadata]]), …)`, …"
+    def partition(index, offset, leader_epoch=-1, metadata=''):
+        return OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_leader_epoch=leader_epoch, committed_metadata=metadata)
+    return OffsetCommitRequest(group_id=group_id, generation_id_or_member_epoch=epoch, member_id=member_id, group_instance_id=instance_id,
+                               topics=[OffsetCommitRequestTopic(name=name, partitions=[partition(*each) for each in wanted]) for name, *wanted in topics], **fields)
+
+
+def fetch(group_id, *topics, stable=False, member_id=None, epoch=-1, everything=False):
+    "One group, for every version: a function of the version."
+    def request(version):
+        if version < 8:
+            asked = None if everything else [OffsetFetchRequestTopic(name=name, partition_indexes=list(indexes)) for name, *indexes in topics]
+            return OffsetFetchRequest(group_id=group_id, topics=asked, require_stable=stable)
+        asked = None if everything else [OffsetFetchRequestTopics(name=name, partition_indexes=list(indexes)) for name, *indexes in topics]
+        return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, member_id=member_id, member_epoch=epoch, topics=asked)], require_stable=stable)
+    return request
+
+
+def delete(group_id, *topics) -> OffsetDeleteRequest:
+    "`('orders', partition, …)`, …"
+    return OffsetDeleteRequest(group_id=group_id, topics=[OffsetDeleteRequestTopic(name=name, partitions=[
+        OffsetDeleteRequestPartition(partition_index=index) for index in indexes]) for name, *indexes in topics])
+
+
+class Talk:
+    "The three APIs, by name; every name is used once."
+    def __init__(self, ask): self.ask, self.names = ask, set()
+    def said(self, name, api, version, request):
+        assert name not in self.names, name
+        self.names.add(name)
+        return self.ask(name, api, version, request)
+    def commit(self, name, request, version=9): return self.said(name, offset_commit, version, request)
+    def fetch(self, name, request, version=9): return self.said(name, offset_fetch, version, request(version) if callable(request) else request)
+    def delete(self, name, request): return self.said(name, offset_delete, 0, request)
+
+
+def before(talk: Talk):
+    "Nobody has asked for a coordinator yet."
+    talk.commit('before: commit', commit('g', (A, (0, 1)))), talk.fetch('before: fetch', fetch('g', (A, 0))), talk.fetch('before: fetch, v1', fetch('g', (A, 0)), 1)
+    talk.fetch('before: fetch, v5', fetch('g', (A, 0)), 5)
+    talk.fetch('before: fetch everything', fetch('g', everything=True)), talk.delete('before: delete', delete('g', (A, 0)))
+    talk.commit('before: unknown topic', commit('g', (NONE, (0, 1)))), talk.delete('before: delete of an unknown topic', delete('g', (NONE, 0)))
+
+
+def simple(talk: Talk):
+    "Consumers that aren't members of anything, and tools."
+    for v in range(2, 10):
+        talk.commit(f'commit v{v}', commit(f'g-v{v}', (A, (0, 10 + v, 5, 'a note'), (1, 20, -1, None), (9, 1)), (NONE, (0, 1)), (B, (0, 7))), v)
+    for v in range(1, 10):
+        talk.fetch(f'fetch v{v}', fetch(f'g-v{max(v, 2)}', (A, 0, 1, 2, 9), (NONE, 0, 5), (B, 0)), v)
+        talk.fetch(f'fetch v{v}, unknown group', fetch('g-nobody', (A, 0), (NONE, 0)), v)
+        talk.fetch(f'fetch v{v}, nothing', fetch('g-v9'), v)
+        if v >= 2: talk.fetch(f'fetch v{v}, everything', fetch('g-v9', everything=True), v), talk.fetch(f'fetch v{v}, everything of nobody', fetch('g-nobody', everything=True), v)
+        if v >= 7: talk.fetch(f'fetch v{v}, stable', fetch('g-v9', (A, 0, 1, 2), stable=True), v)
+    # who commits
+    for v in (2, 8, 9):
+        talk.commit(f'unknown group, generation 3, v{v}', commit('g-nobody', (A, (0, 1)), epoch=3, member_id='me'), v)
+        talk.commit(f'unknown group, generation 0, no member, v{v}', commit('g-nobody', (A, (0, 1)), epoch=0), v)
+        talk.commit(f'simple group, generation 3, v{v}', commit('g-v9', (A, (0, 1)), epoch=3, member_id='me'), v)
+        talk.commit(f'simple group, generation 0, no member, v{v}', commit('g-v9', (A, (0, 1)), epoch=0), v)
+        talk.commit(f'simple group, member without generation, v{v}', commit('g-v9', (A, (0, 1)), member_id='me'), v)
+        talk.commit(f'unknown group, member without generation, v{v}', commit(f'g-me-{v}', (A, (0, 1)), member_id='me'), v)
+    talk.commit('instance without member', commit('g-i1', (A, (0, 1)), instance_id='i'))
+    talk.commit('instance without member, known group', commit('g-v9', (A, (0, 1)), instance_id='i'))
+    talk.commit('instance and generation, known group', commit('g-v9', (A, (0, 1)), instance_id='i', epoch=0, member_id='me'))
+    talk.commit('epoch -2', commit('g-m2', (A, (0, 1)), epoch=-2))
+    talk.commit('unknown group and topic', commit('g-nobody', (NONE, (0, 1)), epoch=3))
+    talk.commit('unknown group, one topic unknown', commit('g-nobody', (NONE, (0, 1)), (A, (0, 1), (9, 1)), epoch=3))
+    # what is committed
+    for length, text in (('20', 'x' * 20), ('21', 'x' * 21), ('10 rare', '🦕' * 10), ('11 rare', '🦕' * 11), ('20 of two bytes', 'Δ' * 20)):
+        talk.commit(f'metadata {length}', commit('g-long', (A, (0, 1, -1, text), (1, 2))))
+    talk.fetch('metadata, fetched', fetch('g-long', (A, 0, 1)))
+    talk.commit('odd offsets', commit('g-odd', (A, (0, -1), (1, -5), (2, 2**63 - 1)), (B, (0, 0, -7)))), talk.fetch('odd offsets, fetched', fetch('g-odd', (A, 0, 1, 2), (B, 0)))
+    talk.commit('a partition twice', commit('g-twice', (A, (0, 5), (0, 3)))), talk.fetch('a partition twice, fetched', fetch('g-twice', (A, 0, 0)))
+    talk.commit('a topic twice', commit('g-twice', (A, (0, 6)), (B, (0, 1)), (A, (0, 8), (1, 1)))), talk.fetch('a topic twice, fetched', fetch('g-twice', (A, 0), (B, 0), (A, 0, 1)))
+    talk.commit('mixed', commit('g-mixed', (A, (9, 1), (0, 1)), ('zz', (0, 1)), (B, (0, 1)), (A, (1, 1), (8, 1)), ('zz', (1, 1))))
+    talk.commit('no topics', commit('g-none')), talk.commit('no partitions', commit('g-none', (A,))), talk.commit('no partitions, unknown topic', commit('g-none', (NONE,)))
+    talk.commit('no partitions and others', commit('g-none', (A,), (NONE,), (B, (0, 1)))), talk.commit('no topics, generation 3', commit('g-none', epoch=3))
+    talk.commit('topics with odd names', commit('g-none', ('', (0, 1)), ('a b!', (0, 1))))
+    talk.commit('group without a name', commit('', (A, (0, 44)))), talk.fetch('group without a name, fetched', fetch('', (A, 0))), talk.fetch('group without a name, everything', fetch('', everything=True), 7)
+    for ms in (-2, 0, 60_000, 2**40): talk.commit(f'retention {ms}', commit('g-retention', (A, (0, 1, 5, 'n')), retention_time_ms=ms), 4)
+    talk.fetch('retention, fetched', fetch('g-retention', (A, 0)))
+    talk.commit('an internal topic', commit('g-internal', ('__consumer_offsets', (0, 1)))), talk.commit('the metadata', commit('g-internal', ('__cluster_metadata', (0, 1))))
+    # several groups
+    def groups(*requests, stable=False): return OffsetFetchRequest(groups=[each(9).groups[0] for each in requests], require_stable=stable)
+    for v in (8, 9):
+        talk.fetch(f'no groups v{v}', groups(), v)
+        talk.fetch(f'groups v{v}', groups(fetch('g-v9', (A, 0)), fetch('g-nobody', (A, 0)), fetch('g-v8', everything=True), fetch('g-v9', (B, 0)), fetch('')), v)
+    talk.fetch('simple group, member', fetch('g-v9', (A, 0), member_id='me', epoch=3)), talk.fetch('unknown group, member', fetch('g-nobody', (A, 0), member_id='me', epoch=3))
+    # delete
+    talk.delete('delete: unknown group', delete('g-nobody', (A, 0))), talk.delete('delete: no name', delete('', (A, 0))), talk.delete('delete: no name, no topics', delete(''))
+    talk.delete('delete: unknown group, no topics', delete('g-nobody')), talk.delete('delete: unknown group, unknown topic', delete('g-nobody', (NONE, 0)))
+    talk.delete('delete: unknown group, one topic unknown', delete('g-nobody', (NONE, 0), (A, 0)))
+    talk.delete('delete: mixed', delete('g-v9', (A, 0, 9, 2), (NONE, 0), (B,), ('zz',))), talk.fetch('delete: mixed, fetched', fetch('g-v9', everything=True))
+    talk.delete('delete: twice', delete('g-v9', (A, 1, 1), (B, 0), (A, 1))), talk.fetch('delete: twice, fetched', fetch('g-v9', (A, 0, 1), (B, 0)))
+    talk.delete('delete: nothing left', delete('g-v9', (A, 0))), talk.fetch('delete: nothing left, fetched', fetch('g-v9', everything=True))
+    talk.commit('delete: nothing left, generation 3', commit('g-v9', (A, (0, 1)), epoch=3, member_id='me'))
+
+
+SUBSCRIPTION = b'\0\0' + (1).to_bytes(4, 'big') + Int16.write(len(A)) + A.encode() + b'\xff\xff\xff\xff'   # version 0, topics, no data
+
+
+def join(talk: Talk, group_id: str, protocol_type: str = 'consumer', metadata: bytes = SUBSCRIPTION):
+    "The first and only member of a classic group: member id and generation."
+    def request(member_id): return other.JoinGroupRequest(
+        group_id=group_id, session_timeout_ms=30_000, rebalance_timeout_ms=30_000, member_id=member_id, protocol_type=protocol_type,
+        protocols=[other.JoinGroupRequestProtocol(name='range', metadata=metadata)])
+    first = talk.ask(None, other.join_group, 5, request(''))
+    assert first.error_code == 79, first
+    joined = talk.ask(None, other.join_group, 5, request(first.member_id))
+    assert joined.error_code == 0, joined
+    return joined.member_id, joined.generation_id
+
+
+def sync(talk: Talk, group_id: str, member_id: str, generation: int):
+    assignment = other.SyncGroupRequestAssignment(member_id=member_id, assignment=b'\0\0' + (0).to_bytes(4, 'big') + b'\xff\xff\xff\xff')
+    said = talk.ask(None, other.sync_group, 3, other.SyncGroupRequest(group_id=group_id, generation_id=generation, member_id=member_id, assignments=[assignment]))
+    assert said.error_code == 0, said
+
+
+def leave(talk: Talk, group_id: str, member_id: str):
+    assert talk.ask(None, other.leave_group, 2, other.LeaveGroupRequest(group_id=group_id, member_id=member_id)).error_code == 0
+
+
+def classic(talk: Talk):
+    "A group with one member that reads A."
+    group = 'g-classic'
+    me, generation = join(talk, group)
+    talk.commit('classic: before it is synced', commit(group, (A, (0, 1)), epoch=generation, member_id=me))
+    talk.commit('classic: a tool, before it is synced', commit(group, (A, (0, 1))))
+    sync(talk, group, me, generation)
+    for v in (2, 8, 9):
+        talk.commit(f'classic: the member v{v}', commit(group, (A, (0, 10 + v), (9, 1)), (B, (0, 5)), epoch=generation, member_id=me), v)
+        talk.commit(f'classic: another generation v{v}', commit(group, (A, (0, 1), (1, 1)), epoch=generation + 1, member_id=me), v)
+        talk.commit(f'classic: generation 0 v{v}', commit(group, (A, (0, 1)), epoch=0, member_id=me), v)
+        talk.commit(f'classic: another member v{v}', commit(group, (A, (0, 1)), epoch=generation, member_id='somebody'), v)
+        talk.commit(f'classic: a tool v{v}', commit(group, (A, (0, 1))), v)
+        talk.commit(f'classic: the member without generation v{v}', commit(group, (A, (0, 1)), member_id=me), v)
+    talk.commit('classic: no member', commit(group, (A, (0, 1)), epoch=generation))
+    talk.commit('classic: an instance', commit(group, (A, (0, 1)), epoch=generation, member_id=me, instance_id='i'))
+    talk.commit('classic: only an instance', commit(group, (A, (0, 1)), instance_id='i'))
+    talk.commit('classic: unknown topic', commit(group, (NONE, (0, 1)), epoch=77))
+    talk.fetch('classic: fetched', fetch(group, (A, 0, 1), (B, 0))), talk.fetch('classic: fetched by somebody', fetch(group, (A, 0), member_id='somebody', epoch=7, stable=True))
+    talk.delete('classic: delete', delete(group, (A, 0, 9), (B, 0), (NONE, 0))), talk.fetch('classic: delete, fetched', fetch(group, everything=True))
+    leave(talk, group, me)
+    talk.commit('classic: left, the member', commit(group, (A, (0, 1)), epoch=generation, member_id=me))
+    talk.commit('classic: left, the member without generation', commit(group, (A, (0, 2)), member_id=me))
+    talk.commit('classic: left, a tool', commit(group, (A, (1, 33)))), talk.fetch('classic: left, fetched', fetch(group, (A, 0, 1)))
+    talk.delete('classic: left, delete', delete(group, (A, 0))), talk.fetch('classic: left, delete, fetched', fetch(group, everything=True))
+    worker, generation = join(talk, 'g-connect', 'connect', b'anything')
+    sync(talk, 'g-connect', worker, generation)
+    talk.commit('connect: the member', commit('g-connect', (A, (0, 4)), epoch=generation, member_id=worker))
+    talk.delete('connect: delete', delete('g-connect', (A, 0))), talk.delete('connect: delete of an unknown topic', delete('g-connect', (NONE, 0)))
+    leave(talk, 'g-connect', worker)
+    talk.delete('connect: left, delete', delete('g-connect', (A, 0)))
+
+
+def heartbeat(talk: Talk, group_id: str, member_id: str, epoch: int, **fields):
+    said = talk.ask(None, other.consumer_group_heartbeat, 1, other.ConsumerGroupHeartbeatRequest(group_id=group_id, member_id=member_id, member_epoch=epoch, **fields))
+    assert said.error_code == 0, said
+    return said.member_epoch
+
+
+def new_group(talk: Talk):
+    "A group of the new protocol (KIP-848) with one member that reads A."
+    group, me = 'g-848', str(uuid.uuid4())
+    epoch = heartbeat(talk, group, me, 0, rebalance_timeout_ms=30_000, subscribed_topic_names=[A], topic_partitions=[])
+    talk.commit('new: the member', commit(group, (A, (0, 10), (9, 1)), (B, (0, 5)), epoch=epoch, member_id=me))
+    for v in (2, 8): talk.commit(f'new: the member v{v}', commit(group, (A, (0, 11), (9, 1)), epoch=epoch, member_id=me), v)
+    for v in (8, 9):
+        talk.commit(f'new: an old epoch v{v}', commit(group, (A, (0, 1)), epoch=epoch - 1, member_id=me), v)
+        talk.commit(f'new: a later epoch v{v}', commit(group, (A, (0, 1)), epoch=epoch + 1, member_id=me), v)
+        talk.commit(f'new: another member v{v}', commit(group, (A, (0, 1)), epoch=epoch, member_id='somebody'), v)
+        talk.commit(f'new: a tool v{v}', commit(group, (A, (0, 1))), v)
+        talk.commit(f'new: the member without epoch v{v}', commit(group, (A, (0, 1)), member_id=me), v)
+        talk.fetch(f'new: fetched by a tool v{v}', fetch(group, (A, 0), (B, 0)), v)
+    asked = (A, 0)
+    talk.fetch('new: fetched by the member', fetch(group, asked, member_id=me, epoch=epoch, stable=True))
+    talk.fetch('new: fetched in an old epoch', fetch(group, asked, member_id=me, epoch=epoch - 1)), talk.fetch('new: fetched in a later epoch', fetch(group, asked, member_id=me, epoch=epoch + 1))
+    talk.fetch('new: fetched by another', fetch(group, asked, member_id='somebody', epoch=epoch)), talk.fetch('new: fetched by no member, with epoch', fetch(group, asked, epoch=epoch))
+    talk.fetch('new: fetched by the member without epoch', fetch(group, asked, member_id=me)), talk.fetch('new: fetched by an empty name', fetch(group, asked, member_id=''))
+    talk.fetch('new: everything, in an old epoch', fetch(group, member_id=me, epoch=epoch - 1, everything=True))
+    talk.fetch('new: everything', fetch(group, member_id=me, epoch=epoch, everything=True))
+    talk.delete('new: delete', delete(group, (A, 0), (B, 0))), talk.fetch('new: delete, fetched', fetch(group, everything=True))
+    heartbeat(talk, group, me, -1)
+    talk.commit('new: left, the member', commit(group, (A, (0, 1)), epoch=epoch, member_id=me)), talk.commit('new: left, the member v8', commit(group, (A, (0, 1)), epoch=epoch, member_id=me), 8)
+    talk.commit('new: left, a tool', commit(group, (A, (1, 33)))), talk.commit('new: left, a tool v8', commit(group, (A, (2, 34))), 8)
+    talk.fetch('new: left, fetched', fetch(group, (A, 0, 1, 2))), talk.fetch('new: left, fetched by the member', fetch(group, (A, 0), member_id=me, epoch=epoch))
+    talk.delete('new: left, delete', delete(group, (A, 0, 1))), talk.fetch('new: left, delete, fetched', fetch(group, everything=True))
+
+
+class Transaction:
+    "A transaction that commits offsets."
+    def __init__(self, talk: Talk, name: str, group_id: str):
+        self.talk, self.name, self.group_id = talk, name, group_id
+        self.patiently(lambda: talk.ask(None, other.find_coordinator, 1, other.FindCoordinatorRequest(key=name, key_type=1)))
+        found = self.patiently(lambda: talk.ask(None, other.init_producer_id, 1, other.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)))
+        self.who = dict(transactional_id=name, producer_id=found.producer_id, producer_epoch=found.producer_epoch)
+        self.patiently(lambda: talk.ask(None, other.add_offsets_to_txn, 1, other.AddOffsetsToTxnRequest(**self.who, group_id=group_id)))
+
+    def patiently(self, ask):
+        "A coordinator that isn't ready says so: 14, 15, 16, 51."
+        deadline = time.monotonic() + 30
+        while (said := ask()).error_code in (14, 15, 16, 51) and time.monotonic() < deadline: time.sleep(0.05)
+        assert said.error_code == 0, said
+        return said
+
+    def commit(self, *topics):
+        def partition(index, offset): return other.TxnOffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata='in a transaction')
+        said = self.talk.ask(None, other.txn_offset_commit, 2, other.TxnOffsetCommitRequest(**self.who, group_id=self.group_id, topics=[
+            other.TxnOffsetCommitRequestTopic(name=name, partitions=[partition(*each) for each in wanted]) for name, *wanted in topics]))
+        assert not any(p.error_code for t in said.topics for p in t.partitions), said
+
+    def end(self, committed: bool):
+        self.patiently(lambda: self.talk.ask(None, other.end_txn, 1, other.EndTxnRequest(**self.who, committed=committed)))
+        asked = fetch(self.group_id, (A, 0, 1, 2), (B, 0), stable=True)(9)
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            said = self.talk.ask(None, offset_fetch, 9, asked)
+            if not any(p.error_code for t in said.groups[0].topics for p in t.partitions): return
+            time.sleep(0.05)
+
+
+def transactional(talk: Talk):
+    "Offsets that are committed in transactions, seen from outside."
+    everywhere = (A, 0, 1, 2), (B, 0)
+    def look(when, group):
+        for stable in (True, False):
+            talk.fetch(f'{when}, stable={stable}', fetch(group, *everywhere, stable=stable)), talk.fetch(f'{when}, everything, stable={stable}', fetch(group, everything=True, stable=stable))
+    txn = Transaction(talk, 'txn-1', 'g-txn')
+    look('txn: begun', 'g-txn')
+    txn.commit((A, (0, 100), (1, 101)))
+    look('txn: open, nothing else', 'g-txn')
+    talk.commit('txn: a tool, for another partition', commit('g-txn', (A, (2, 7)))), talk.commit('txn: a tool, for the same partition', commit('g-txn', (A, (1, 8))))
+    look('txn: open', 'g-txn')
+    txn.commit((B, (0, 102)))
+    txn.end(True)
+    look('txn: committed', 'g-txn')
+    txn = Transaction(talk, 'txn-1', 'g-txn')
+    txn.commit((A, (0, 200), (1, 201)))
+    look('txn: open again', 'g-txn')
+    txn.end(False)
+    look('txn: aborted', 'g-txn')
+    txn = Transaction(talk, 'txn-2', 'g-txn-deleted')
+    txn.commit((A, (0, 300), (1, 301)), (B, (0, 302)))
+    talk.commit('txn: before the deletion', commit('g-txn-deleted', (A, (2, 5))))
+    talk.delete('txn: deleted while open', delete('g-txn-deleted', (A, 0, 2)))
+    look('txn: deleted while open', 'g-txn-deleted')
+    txn.end(True)
+    look('txn: deleted, committed', 'g-txn-deleted')
+
+
+CONVERSATIONS = {'simple': simple, 'classic': classic, 'new': new_group, 'transactional': transactional}
+
+
+# --- The record -------------------------------------------------------------------------------------------------------
+
+def in_order(case: dict, raw: bytes) -> bytes:
+    "An answer with everything that a group has comes in any order from a real broker: sorted, if everything was asked for."
+    if case['api_key'] != 9: return raw
+    version, start = case['api_version'], 8 + offset_fetch.response_header_version(case['api_version'])
+    request = answer_request(case)
+    answer = offset_fetch.response.decode(raw, version, start)
+    groups = [(request, answer)] if version < 8 else list(zip(request.groups, answer.groups))
+    for asked, said in groups:
+        if asked.topics is not None: continue
+        said.topics.sort(key=lambda topic: topic.name)
+        for topic in said.topics: topic.partitions.sort(key=lambda partition: partition.partition_index)
+    return raw[:start] + answer.encode(version)
+
+
+def answer_request(case: dict):
+    return read_request(bytes.fromhex(case['request_hex'])[4:], offset_fetch, case['api_version'])[1]
+
+
+def hold(port: int, conversation) -> list[dict]:
+    "Has a conversation with the broker at a port; what has a name is kept."
+    recorder = Recorder(port)
+    def ask(name, api, version, request):
+        said = recorder.ask(name, api, version, request)
+        if name is None: recorder.cases.pop()
+        assert said is not None, f'{name}: the connection was closed'
+        return said
+    conversation(Talk(ask))
+    return recorder.cases
+
+
+def wait_for_coordinator(port: int):
+    "Until the topic of offsets is there, and has been read."
+    def ready():
+        with Client(port) as client:
+            client.ask(framed(other.find_coordinator, 1, other.FindCoordinatorRequest(key='g', key_type=0)))
+            groups = [f'g-{i}' for i in range(60)]
+            asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=[]) for group in groups])
+            said = answer_in(offset_fetch, 9, client.ask(framed(offset_fetch, 9, asked)))
+            return not any(group.error_code for group in said.groups)
+    wire.wait_for(ready, 60, 'a coordinator for every group')
+
+
+SETTINGS = {'offset.metadata.max.bytes': 20, 'offsets.topic.num.partitions': 3, 'transaction.state.log.num.partitions': 2}
+
+
+def written(log_dir: Path) -> dict[str, list]:
+    "What is in the log about offsets: batch by batch, with times taken out."
+    found = {}
+    for path in sorted(log_dir.glob('__consumer_offsets-*')):
+        for batch in read_batches(b''.join(file.read_bytes() for file in sorted(path.glob('*.log')))):
+            records = [[r.key.hex(), None if r.value is None or batch.control else timeless(r.value)] for r in read_records(batch)
+                       if batch.control or r.key.startswith(b'\0\1')]
+            facts = [batch.header.attributes, batch.header.base_sequence, batch.header.producer_id >= 0]
+            if records: found.setdefault(path.name, []).append([*facts, records])
+    return found
+
+
+def timeless(value: bytes) -> str:
+    "The bytes of a value, its times zero."
+    version, _ = Int16.read(value, 0)
+    found = OffsetCommitValue.decode(value, version, 2)
+    assert Int16.write(version) + found.encode(version) == value
+    found.commit_timestamp, found.expire_timestamp = 0, 0 if version == 1 else -1
+    return (Int16.write(version) + found.encode(version)).hex()
+
+
+def record():
+    with tempfile.TemporaryDirectory() as place, real_kafka.RealKafka(place, SETTINGS) as kafka:
+        kafka.create_topics(TOPICS)
+        found = {'before': hold(kafka.port, before)}
+        wait_for_coordinator(kafka.port)
+        for name, conversation in CONVERSATIONS.items(): found[name] = hold(kafka.port, conversation)
+        keeper = Recorder(kafka.port)
+        keeper.cases = [case | {'conversation': name} for name, cases in found.items() for case in cases]
+        keeper.save('offsets.jsonl')
+        kafka.stop()
+        (RECORDED/'offsets-log.json').write_text(json.dumps(written(kafka.log_dir), indent=0) + '\n')
+
+
+# --- The same conversations with ours ---------------------------------------------------------------------------------
+
+SAID = recorded('offsets.jsonl')
+OURS = {name.replace('.', '_'): value for name, value in SETTINGS.items()}
+
+
+def made(port: int, topics: dict[str, int]):
+    with Client(port) as client: said = wire.parse_create_topics(client.ask(wire.create_topics_request(topics)))
+    assert not any(said.values()), said
+
+
+def compare(name: str, cases: list[dict]):
+    theirs = {case['name']: case for case in SAID if case['conversation'] == name}
+    assert [case['name'] for case in cases] == list(theirs)
+    different = {case['name']: (case['response_hex'], theirs[case['name']]['response_hex']) for case in cases
+                 if in_order(case, bytes.fromhex(case['response_hex'])) != in_order(case, bytes.fromhex(theirs[case['name']]['response_hex']))}
+    assert not different
+
+
+def everything(port: int) -> dict:
+    "What all groups of the conversations have committed."
+    names = sorted({group for case in SAID for group in groups_of(case)})
+    asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=name, topics=None) for name in names])
+    with Client(port) as client: said = answer_in(offset_fetch, 9, client.ask(framed(offset_fetch, 9, asked)))
+    assert not any(group.error_code for group in said.groups)
+    return {group.group_id: {(t.name, p.partition_index): (p.committed_offset, p.committed_leader_epoch, p.metadata) for t in group.topics for p in t.partitions}
+            for group in said.groups if group.topics}
+
+
+def groups_of(case: dict) -> list[str]:
+    api = {8: offset_commit, 9: offset_fetch, 47: offset_delete}[case['api_key']]
+    request = read_request(bytes.fromhex(case['request_hex'])[4:], api, case['api_version'])[1]
+    return [group.group_id for group in request.groups] if case['api_key'] == 9 and case['api_version'] >= 8 else [request.group_id]
+
+
+@pytest.fixture(scope='module')
+def talked(tmp_path_factory):
+    "A broker with which every conversation was held, and that was started again since; what it knew before, and what it has written."
+    where = tmp_path_factory.mktemp('talked')
+    with running(where, **OURS) as broker:
+        made(broker.port, TOPICS)
+        cases = {'before': hold(broker.port, before)}
+        wait_for_coordinator(broker.port)
+        for name, conversation in CONVERSATIONS.items():
+            try: cases[name] = hold(broker.port, conversation)
+            except Exception as error: cases[name] = error
+        known = everything(broker.port)
+    with running(where, **OURS) as broker:
+        wait_for_coordinator(broker.port)
+        yield SimpleNamespace(cases=cases, known=known, log_dir=where/'logs', port=broker.port)
+
+
+@pytest.mark.parametrize('name', ['before', *CONVERSATIONS])
+def test_a_conversation_goes_as_with_a_real_broker(talked, name):
+    if isinstance(talked.cases[name], Exception): raise talked.cases[name]
+    compare(name, talked.cases[name])
+
+
+def test_after_a_restart_everything_is_as_it_was(talked):
+    assert len(talked.known) > 15 and everything(talked.port) == talked.known
+
+
+def test_the_log_has_what_a_real_one_has_batch_by_batch(talked):
+    assert written(talked.log_dir) == json.loads((RECORDED/'offsets-log.json').read_text())
+
+
+
+
+@needs_kafka
+def test_kafka_dump_log_reads_our_offsets(talked):
+    for path in sorted(talked.log_dir.glob('__consumer_offsets-*/*.log')):
+        said = real_kafka.dump_log(path, '--offsets-decoder')
+        ours = [record for batch in read_batches(path.read_bytes()) for record in read_records(batch) if not batch.control]
+        lines = [line for line in said.splitlines() if line.startswith('|') and ' key: {' in line]
+        for record, line in zip([record for record in ours if record.key[:2] == b'\0\1'], [line for line in lines if '"type":"1"' in line], strict=True):
+            key, payload = line.split(' key: ')[1].split(' payload: ')
+            about = OffsetCommitKey.decode(record.key, 0, 2)
+            assert json.loads(key) == {'type': '1', 'data': {'group': about.group, 'topic': about.topic, 'partition': about.partition}}
+            if record.value is None: assert payload == '<DELETE>'
+            else:
+                version = int.from_bytes(record.value[:2], 'big')
+                assert json.loads(payload) == {'version': str(version), 'data': kafka_json(OffsetCommitValue.decode(record.value, version, 2), version)}
+        assert 'isvalid: false' not in said and lines
+
+
+@needs_kafka
+def test_a_real_kafka_takes_over_our_offsets_and_we_take_over_its(tmp_path):
+    "Ours, then Kafka on the same directory, then ours again: nothing that was committed is lost on the way."
+    with running(tmp_path/'ours', **OURS) as broker:
+        made(broker.port, TOPICS)
+        wait_for_coordinator(broker.port)
+        cases = hold(broker.port, simple)
+        known = everything(broker.port)
+    assert len(cases) > 100 and len(known) > 10
+    kafka = real_kafka.RealKafka(tmp_path/'kafka', SETTINGS | {'log.dirs': tmp_path/'ours'/'logs'})
+    kafka.log_dir = tmp_path/'ours'/'logs'
+    kafka.directory.mkdir()
+    with kafka:
+        wait_for_coordinator(kafka.port)
+        assert everything(kafka.port) == known
+        with Client(kafka.port) as client: client.ask(framed(offset_commit, 9, commit('g-of-kafka', (A, (1, 77, 0, 'theirs')))))
+        known = everything(kafka.port)
+    with running(tmp_path/'ours', **OURS) as broker:
+        wait_for_coordinator(broker.port)
+        assert everything(broker.port) == known
+        with Client(broker.port) as client: said = answer_in(offset_fetch, 9, client.ask(framed(offset_fetch, 9, fetch('g-of-kafka', (A, 1))(9))))
+        assert said.groups[0].topics[0].partitions[0].committed_offset == 77
+
+
+# --- Who may ----------------------------------------------------------------------------------------------------------
+
+class Guarded:
+    "A broker of cardboard that allows what it was told to."
+    def __init__(self, *allowed):
+        store = SimpleNamespace(topic='__consumer_offsets', known=True, partition_for=lambda name: 0, hosted=lambda partition: SimpleNamespace(error=0), write=self.write,
+                                broker=SimpleNamespace(now=lambda: 1000, controller=None))
+        self.allowed, self.groups, self.batches = set(allowed), GroupCoordinator(store, Timers(), lambda: 1000), []
+        self.image = SimpleNamespace(topics={name: SimpleNamespace(states=range(count)) for name, count in TOPICS.items()})
+    def allows(self, operation, resource, name): return (operation, resource, name) in self.allowed
+    def write(self, partition, pairs, **header):
+        self.batches.append(pairs)
+        return sum(map(len, self.batches[:-1]))
+
+
+READ_G, DESCRIBE_G, DELETE_G = ((operation, Resource.GROUP, 'g') for operation in (Operation.READ, Operation.DESCRIBE, Operation.DELETE))
+READ_A, DESCRIBE_A = ((operation, Resource.TOPIC, A) for operation in (Operation.READ, Operation.DESCRIBE))
+
+
+def codes(topics): return [(t.name, [(p.partition_index, p.error_code) for p in t.partitions]) for t in topics]
+
+
+def test_to_commit_takes_the_right_to_read_the_group_and_the_topic():
+    asked = commit('g', (A, (0, 5), (9, 1)), (B, (0, 6)), (NONE, (0, 7)))
+    nothing = Guarded(READ_A)
+    assert codes(offset_commit.answer(asked, 9, nothing).topics) == [(A, [(0, 30), (9, 30)]), (B, [(0, 30)]), (NONE, [(0, 30)])] and not nothing.batches
+    some = Guarded(READ_G, READ_A)   # what may not be seen looks the same whether it exists or not
+    assert codes(offset_commit.answer(asked, 9, some).topics) == [(A, [(9, 3), (0, 0)]), (B, [(0, 29)]), (NONE, [(0, 29)])]
+    assert list(some.groups.offsets['g']) == [(A, 0)]
+
+
+def test_to_fetch_takes_the_right_to_describe_both():
+    broker = Guarded(READ_G, READ_A, (Operation.READ, Resource.TOPIC, B))
+    offset_commit.answer(commit('g', (A, (0, 5)), (B, (0, 6))), 9, broker)
+    broker.allowed = {DESCRIBE_A}
+    for version in range(1, 10):
+        said = offset_fetch.answer(fetch('g', (A, 0), (B, 0))(version), version, broker)
+        if version == 1: assert codes(said.topics) == [(A, [(0, 30)]), (B, [(0, 30)])]
+        elif version < 8: assert (said.error_code, said.topics) == (30, [])
+        else: assert [(g.error_code, g.topics) for g in said.groups] == [(30, [])]
+    broker.allowed |= {DESCRIBE_G}
+    said = offset_fetch.answer(fetch('g', (B, 0), (A, 0), (NONE, 1))(9), 9, broker).groups[0]
+    assert (said.error_code, codes(said.topics)) == (0, [(A, [(0, 0)]), (B, [(0, 29)]), (NONE, [(1, 29)])])   # what is refused comes last
+    assert [p.committed_offset for t in said.topics for p in t.partitions] == [5, -1, -1]
+    assert codes(offset_fetch.answer(fetch('g', everything=True)(9), 9, broker).groups[0].topics) == [(A, [(0, 0)])]
+
+
+def test_to_delete_takes_the_right_to_delete_the_group_and_to_read_the_topic():
+    broker = Guarded(READ_G, READ_A)
+    offset_commit.answer(commit('g', (A, (0, 5))), 9, broker)
+    assert offset_delete.answer(delete('g', (A, 0)), 0, broker).error_code == 30 and broker.groups.offsets['g']
+    broker.allowed |= {DELETE_G}
+    said = offset_delete.answer(delete('g', (B, 0), (A, 0)), 0, broker)
+    assert (said.error_code, codes(said.topics)) == (0, [(B, [(0, 29)]), (A, [(0, 0)])]) and not broker.groups.offsets['g']
+
+
+# --- When it goes wrong -----------------------------------------------------------------------------------------------
+
+def test_a_log_that_cannot_be_written_is_no_coordinator_and_nothing_has_changed():
+    broker = Guarded(READ_G, READ_A, DELETE_G, DESCRIBE_G, DESCRIBE_A)
+    offset_commit.answer(commit('g', (A, (0, 5))), 9, broker)
+    before = dict(broker.groups.offsets['g'])
+    def fails(*_, **__): raise StorageError('no space left on device')
+    broker.groups.store.write = fails
+    assert codes(offset_commit.answer(commit('g', (A, (0, 6), (1, 6))), 9, broker).topics) == [(A, [(0, 16), (1, 16)])]
+    assert offset_delete.answer(delete('g', (A, 0)), 0, broker).error_code == 16
+    notes = []
+    broker.groups.note, broker.groups.now = notes.append, lambda: 1 << 50
+    assert expire_offsets(broker.groups) == forget_topics(broker.groups, {A}) == 0 and len(notes) == 2
+    assert broker.groups.offsets['g'] == before
+
+
+def test_a_partition_of_somebody_else_is_refused():
+    broker = Guarded(READ_G, READ_A, DELETE_G, DESCRIBE_G, DESCRIBE_A)
+    broker.groups.store.hosted = lambda partition: SimpleNamespace(error=6)
+    assert codes(offset_commit.answer(commit('g', (A, (0, 6))), 9, broker).topics) == [(A, [(0, 16)])]
+    assert offset_fetch.answer(fetch('g', (A, 0))(9), 9, broker).groups[0].error_code == 16 and offset_delete.answer(delete('g', (A, 0)), 0, broker).error_code == 16
+
+
+def test_settings_are_checked():
+    def read(**settings): return read_offsets_config(Properties({name.replace('_', '.'): (value, 1) for name, value in settings.items()}, 'here'))
+    assert read() == (4096, 604_800_000, 600_000)
+    assert read(offset_metadata_max_bytes='0', offsets_retention_minutes='1', offsets_retention_check_interval_ms='5') == (0, 60_000, 5)
+    for wrong in (dict(offsets_retention_minutes='0'), dict(offsets_retention_check_interval_ms='0'), dict(offset_metadata_max_bytes='many')):
+        with pytest.raises(ConfigError): read(**wrong)
+
+
+# --- The map is what the log adds up to -------------------------------------------------------------------------------
+
+GROUPS, TOPIC_PARTITIONS = ('g', 'h'), ((A, 0), (A, 1), (B, 0))
+steps = st.one_of(
+    st.tuples(st.just('commit'), st.sampled_from(GROUPS), st.sampled_from(TOPIC_PARTITIONS), st.integers(0, 99), st.sampled_from([-1, 7, 8])),
+    st.tuples(st.just('forget'), st.sampled_from(GROUPS), st.sampled_from(TOPIC_PARTITIONS)),
+    st.tuples(st.just('decide'), st.sampled_from([7, 8]), st.booleans()))
+
+
+def take_step(coordinator, offset: int, step):
+    kind, *rest = step
+    if kind == 'decide': return complete(coordinator, 0, *rest)
+    group, (topic, partition), *value = rest
+    key, batch = OffsetCommitKey(group=group, topic=topic, partition=partition), SimpleNamespace(producer_id=value[1] if value else -1, partition=0)
+    offset_committed(coordinator, key, OffsetCommitValue(offset=value[0]) if value else None, batch, SimpleNamespace(offset=offset))
+
+
+@given(st.lists(steps, max_size=30))
+def test_what_counts_is_the_last_record_whose_transaction_was_committed(taken):
+    "Against the definition: of all commits of a place since it was last forgotten, the one with the highest offset that is decided, or never needed to be."
+    coordinator = SimpleNamespace(offsets={}, pending={})
+    for offset, step in enumerate(taken): take_step(coordinator, offset, step)
+    expected, waiting = {}, {}
+    for group in GROUPS:
+        for place in TOPIC_PARTITIONS:
+            since = max((i for i, step in enumerate(taken) if step[0] == 'forget' and step[1:] == (group, place)), default=-1)
+            for i, step in enumerate(taken):
+                if step[0] != 'commit' or step[1:3] != (group, place) or i < since: continue
+                decision = next((d[2] for d in taken[i:] if d[0] == 'decide' and d[1] == step[4]), None) if step[4] >= 0 else True
+                if decision: expected[group, place] = step[3]
+                if decision is None: waiting[group, place] = True
+    assert {(g, p): c.offset for g, found in coordinator.offsets.items() for p, c in found.items()} == expected
+    assert {(g, p) for g in GROUPS for p in TOPIC_PARTITIONS if is_pending(coordinator, g, *p)} == set(waiting)
+
+
+def test_a_marker_decides_about_its_own_partition_only():
+    coordinator = SimpleNamespace(offsets={}, pending={})
+    for partition, group in enumerate(GROUPS):
+        add_pending(coordinator, partition, 7, OffsetCommitKey(group=group, topic=A), Committed(5, record_offset=3))
+    complete(coordinator, 1, 7, True)
+    assert not coordinator.offsets['g'] and coordinator.offsets['h'][A, 0].offset == 5 and is_pending(coordinator, 'g', A, 0)
+
+
+def test_old_and_unknown_versions_of_records_are_read():
+    broker = Guarded()
+    def take(key, value): broker.groups.take(SimpleNamespace(producer_id=-1, partition=0, timestamp=0), bytes.fromhex(key), value and bytes.fromhex(value), 5)
+    key = '0001' '0001' '67' '0001' '74' '00000000'
+    for version, value in {0: '0000000000000007' '0001' '6d' '0000000000000001', 1: '0000000000000008' '0000' '0000000000000001' '0000000000000002',
+                           2: '0000000000000009' '0000' '0000000000000001', 3: '000000000000000a' '00000004' '0000' '0000000000000001',
+                           4: '000000000000000b' '00000004' '01' '0000000000000001' '01' '00' '10' + '11' * 16,
+                           5: '000000000000000c' '00000004' '01' '0000000000000001' '01' '63' '01' '7a'}.items():
+        take(key, f'{version:04x}' + value)
+        found = broker.groups.offsets['g']['t', 0]
+        assert found.offset == 7 + version and found.commit_timestamp == 1 and found.expire_timestamp == (2 if version == 1 else -1)
+        assert found.leader_epoch == (4 if version >= 3 else -1) and found.topic_id == (b'\x11' * 16 if version == 4 else bytes(16)), version
+    take('0000' + key[4:], '0000' '0000000000000063' '0001' '6d' '0000000000000002')   # a key of the oldest type
+    assert broker.groups.offsets['g']['t', 0][:4] == (99, -1, 'm', 2)
+    take('0000' + key[4:], None)
+    assert broker.groups.offsets == {'g': {}}
+
+
+@declarations.needs_jars
+@pytest.mark.parametrize('cls', [OffsetCommitKey, OffsetCommitValue, LegacyOffsetCommitKey, LegacyOffsetCommitValue], ids=lambda cls: cls.__name__)
+def test_the_records_are_declared_as_in_the_jars(cls):
+    jars = real_kafka.libs().glob('kafka-group-coordinator-4*.jar')
+    with zipfile.ZipFile(next(jars)) as archive: schema = declarations.schema(archive.read(f'common/message/{cls.__name__}.json').decode())
+    assert cls.VERSIONS == version_range(schema['validVersions'])
+    for version in cls.VERSIONS: assert declarations.our_fields(cls, version) == declarations.their_fields(schema, schema['fields'], version)
+
+
+# --- Time -------------------------------------------------------------------------------------------------------------
+
+def small_group(**facts):
+    group = SimpleNamespace(kind='classic', protocol_type='consumer', is_empty=False, state='Stable', current_state_timestamp=-1, subscribed=lambda topic: False)
+    vars(group).update(facts)
+    group.tombstones = lambda: []
+    return group
+
+
+def test_offsets_expire_as_kafka_lets_them():
+    broker, day = Guarded(READ_G, READ_A), 24 * 3600_000
+    groups = broker.groups
+    week, groups.now = 7 * day, lambda: 0
+    def noted(group_id, **fields): groups.offsets.setdefault(group_id, {})[A, 0] = Committed(5, commit_timestamp=0, **fields)
+    for group_id in ('simple', 'reading', 'stopped reading', 'rebalancing', 'left', 'left, unknown when', 'new', 'connect', 'waits'): noted(group_id)
+    noted('in a hurry', expire_timestamp=day), noted('patient', expire_timestamp=20 * day)
+    groups.groups |= {'reading': small_group(subscribed=lambda topic: True), 'stopped reading': small_group(), 'rebalancing': small_group(state='PreparingRebalance'),
+                      'left': small_group(is_empty=True, state='Empty', current_state_timestamp=2 * day), 'left, unknown when': small_group(is_empty=True, state='Empty'),
+                      'new': small_group(kind='consumer'), 'connect': small_group(protocol_type='connect')}
+    add_pending(groups, 0, 7, OffsetCommitKey(group='waits', topic=A), Committed(6))
+    def at(now):
+        groups.now = lambda: now
+        expire_offsets(groups)
+        return {group_id for group_id, found in groups.offsets.items() if found}
+    everyone = set(groups.offsets)
+    assert at(day - 1) == everyone and at(day) == everyone - {'in a hurry'} and 'in a hurry' not in groups.offsets
+    everyone -= {'in a hurry'}
+    assert at(week - 1) == everyone
+    assert at(week) == everyone - {'simple', 'stopped reading', 'left, unknown when', 'new'}
+    assert at(week + 2 * day) == {'reading', 'rebalancing', 'connect', 'waits', 'patient'} and at(20 * day) == {'reading', 'rebalancing', 'connect', 'waits'}
+    complete(groups, 0, 7, False)
+    assert at(20 * day) == {'reading', 'rebalancing', 'connect'} and 'waits' not in groups.offsets
+    assert all(value is None for pairs in broker.batches for key, value in pairs)   # to forget is to write
+
+
+def test_a_group_goes_together_with_its_last_offset_and_does_not_come_back():
+    "A real Kafka writes the same: tombstones for the offsets and one for the group in a batch, also for a group that nobody ever joined."
+    broker = Guarded()
+    groups, value = broker.groups, OffsetCommitValue(offset=5, commit_timestamp=0)
+    groups.settings, groups.now = lambda read: OffsetsConfig(retention_ms=1000), lambda: 1000
+    for group_id in ('simple', 'waits'): groups.write(group_id, [(OffsetCommitKey(group=group_id, topic=A, partition=number), value) for number in (0, 1)])
+    add_pending(groups, 0, 7, OffsetCommitKey(group='waits', topic=A, partition=1), Committed(6))
+    assert expire_offsets(groups) == 3 and {group_id: list(found) for group_id, found in groups.offsets.items()} == {'waits': [(A, 1)]}
+    assert [[(key[:2], value) for key, value in pairs] for pairs in broker.batches[2:]] == [[(b'\0\1', None), (b'\0\1', None), (b'\0\2', None)], [(b'\0\1', None)]]
+    again = Guarded().groups
+    for offset, (key, value) in enumerate(pair for pairs in broker.batches for pair in pairs):
+        again.take(SimpleNamespace(producer_id=-1, partition=0, timestamp=0), key, value, offset)
+    assert list(again.offsets) == ['waits'] and not again.groups
+
+
+def test_rounds_go_on_also_after_one_that_failed():
+    broker = Guarded()
+    now, groups = [0], broker.groups
+    groups.now, groups.settings = lambda: now[0], lambda read: OffsetsConfig(check_interval_ms=100, retention_ms=50)
+    put(groups, 'g', A, 0, Committed(5, commit_timestamp=0))
+    keep_offsets(groups)
+    assert groups.timers.next == 100
+    now[0], working, groups.store.write = 100, groups.store.write, lambda *_, **__: 1 / 0
+    with pytest.raises(ZeroDivisionError): groups.timers.run(100)
+    assert groups.timers.next == 200 and groups.offsets['g']
+    now[0], groups.store.write = 200, working
+    groups.timers.run(200)
+    assert groups.offsets == {} and groups.timers.next == 300
+
+
+def test_a_topic_that_is_gone_takes_its_offsets_along_also_those_that_wait():
+    broker = Guarded()
+    for group_id in ('g', 'h'): [put(broker.groups, group_id, topic, 0, Committed(5)) for topic in (A, B)]
+    add_pending(broker.groups, 0, 7, OffsetCommitKey(group='g', topic=A, partition=2), Committed(9))
+    broker.groups.topics_deleted({A})
+    assert broker.groups.offsets == {group: {(B, 0): Committed(5)} for group in ('g', 'h')} and not is_pending(broker.groups, 'g', A, 2)
+    complete(broker.groups, 0, 7, True)
+    assert (A, 2) not in broker.groups.offsets['g'] and sum(map(len, broker.batches)) == 3
+
+
+def committed_by(port: int, group_id: str) -> dict:
+    with Client(port) as client: said = answer_in(offset_fetch, 9, client.ask(framed(offset_fetch, 9, fetch(group_id, everything=True)(9))))
+    return {(t.name, p.partition_index): p.committed_offset for t in said.groups[0].topics for p in t.partitions}
+
+
+def test_a_broker_forgets_what_is_too_old_and_does_not_remember_it_after_a_restart(tmp_path):
+    settings = OURS | {'offsets_retention_check_interval_ms': 50}
+    with running(tmp_path, **settings) as broker:
+        made(broker.port, TOPICS)
+        wait_for_coordinator(broker.port)
+        with broker.client() as client:
+            client.ask(framed(offset_commit, 4, commit('g', (A, (0, 1), (1, 2)), retention_time_ms=1)))
+            client.ask(framed(offset_commit, 9, commit('g', (B, (0, 3)))))
+        wait_until(lambda: committed_by(broker.port, 'g') == {(B, 0): 3}, 'offsets to expire')
+    with running(tmp_path, **OURS) as broker: assert committed_by(broker.port, 'g') == {(B, 0): 3}
+
+
+def test_a_topic_that_is_made_again_has_not_been_read_by_anybody(tmp_path):
+    from kafka.admin import KafkaAdminClient
+    with running(tmp_path, **OURS) as broker:
+        made(broker.port, TOPICS)
+        wait_for_coordinator(broker.port)
+        with broker.client() as client: client.ask(framed(offset_commit, 9, commit('g', (A, (0, 1)), (B, (0, 3)))))
+        admin = KafkaAdminClient(bootstrap_servers=f'127.0.0.1:{broker.port}')
+        try: admin.delete_topics([A])
+        finally: admin.close()
+        wait_until(lambda: committed_by(broker.port, 'g') == {(B, 0): 3}, 'offsets of a deleted topic to go')
+        made(broker.port, {A: 3})
+    with running(tmp_path, **OURS) as broker: assert committed_by(broker.port, 'g') == {(B, 0): 3}
+
+
+# --- Clients ----------------------------------------------------------------------------------------------------------
+
+@pytest.fixture
+def with_topics(start):
+    broker = start(**OURS)
+    made(broker.port, TOPICS)
+    return broker
+
+
+def test_a_kafka_python_consumer_that_assigns_itself_partitions_commits_and_comes_back(with_topics):
+    from kafka import KafkaConsumer, TopicPartition
+    from kafka.structs import OffsetAndMetadata
+    here, at = TopicPartition(A, 0), f'127.0.0.1:{with_topics.port}'
+    for offset, note in ((5, 'first'), (6, 'second')):
+        consumer = KafkaConsumer(bootstrap_servers=at, group_id='py', enable_auto_commit=False)
+        try:
+            consumer.assign([here])
+            assert consumer.committed(here) == (None if offset == 5 else 5)
+            consumer.commit({here: OffsetAndMetadata(offset, note, -1)})
+            assert consumer.committed(here, metadata=True).metadata == note
+        finally: consumer.close()
+
+
+def test_librdkafka_commits_alters_and_deletes(with_topics):
+    confluent = pytest.importorskip('confluent_kafka')
+    from confluent_kafka import TopicPartition, admin
+    at = {'bootstrap.servers': f'127.0.0.1:{with_topics.port}'}
+    consumer = confluent.Consumer(at | {'group.id': 'rd', 'enable.auto.commit': False})
+    try:
+        consumer.assign([TopicPartition(A, 0), TopicPartition(A, 1)])
+        consumer.commit(offsets=[TopicPartition(A, 0, 7, 'a note')], asynchronous=False)
+        found = consumer.committed([TopicPartition(A, 0), TopicPartition(A, 1)], timeout=20)
+        assert [(p.offset, p.metadata, p.error) for p in found] == [(7, 'a note', None), (confluent.OFFSET_INVALID, None, None)]
+    finally: consumer.close()
+    tool = admin.AdminClient(at)
+    asked = confluent.ConsumerGroupTopicPartitions
+    tool.alter_consumer_group_offsets([asked('rd', [TopicPartition(A, 2, 44)])])['rd'].result(20)
+    found = tool.list_consumer_group_offsets([asked('rd')])['rd'].result(20)
+    assert {(p.topic, p.partition): p.offset for p in found.topic_partitions} == {(A, 0): 7, (A, 2): 44}
+
+
+def test_kafka_python_deletes_the_offsets_of_a_group(with_topics):
+    from kafka import KafkaConsumer, TopicPartition
+    from kafka.admin import KafkaAdminClient
+    from kafka.structs import OffsetAndMetadata
+    at = f'127.0.0.1:{with_topics.port}'
+    admin = KafkaAdminClient(bootstrap_servers=at)
+    consumer = KafkaConsumer(bootstrap_servers=at, group_id='py', enable_auto_commit=False)
+    try:
+        consumer.assign([TopicPartition(A, 0)])
+        consumer.commit({TopicPartition(A, number): OffsetAndMetadata(number, '', -1) for number in range(3)})
+        def listed(): return {place.partition: found.offset for place, found in offsets_in(admin.list_group_offsets('py')).items()}
+        assert listed() == {0: 0, 1: 1, 2: 2}
+        admin.delete_group_offsets('py', [TopicPartition(A, 1)])
+        assert listed() == {0: 0, 2: 2}
+    finally: consumer.close(), admin.close()
+
+
+def offsets_in(said: dict) -> dict: return said.get('py', said)
+
+
+if __name__ == '__main__': record()

@@ -1,0 +1,131 @@
+"""What clients and a real broker said to each other about groups, said again to ours, with a clock that is turned by hand.
+
+A line of a fixture is a scenario: what was sent and heard on several connections, and when (in milliseconds). Another line has the
+records that the broker then had in `__consumer_offsets`, by group. The random part of member ids is taken from the recording, so that
+answers can be compared byte for byte.
+"""
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+from kafka_scratch.groups import classic as groups
+from kafka_scratch.broker.server import Broker, Promise
+from kafka_scratch.cluster.config import Properties
+from kafka_scratch.groups.coordinator import GroupCoordinator, Timers, read_key, read_state
+from kafka_scratch.wire.frames import Caller, find_api
+from kafka_scratch.wire.schema import Message
+
+RECORDED = Path(__file__).parents[1]/'fixtures'/'wire'/'recorded'
+MEMBER_ID = re.compile(r'^(.*)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$')
+
+
+def scenarios(file: str) -> list[dict]:
+    "The conversations of a file, and at the end the records."
+    return [json.loads(line) for line in (RECORDED/file).open()]
+
+
+class Store:
+    "A log of state that is a list. `refuses`: the disk is full."
+    def __init__(self, now):
+        self.pairs, self.refuses, self.topic, self.known = [], False, '__consumer_offsets', True
+        self.broker = SimpleNamespace(now=now)
+    def hosted(self, partition: int): return SimpleNamespace(error=0)
+    def partition_for(self, name: str) -> int: return 0
+    def write(self, partition: int, pairs: list, **header) -> int:
+        if self.refuses: raise groups.StorageError('the disk is full')
+        self.pairs += pairs
+        return len(self.pairs) - len(pairs)
+
+
+class Desk:
+    "A broker with a coordinator, without sockets or disks. `clock` is the time."
+    def __init__(self, apis: dict, settings: dict[str, str] | None = None, written: list = (), now: int = 0):
+        self.clock, self.timers = now, Timers()
+        self.store = Store(lambda: self.clock)
+        self.coordinator = GroupCoordinator(self.store, self.timers, lambda: self.clock,
+                                            Properties({name: (value, 0) for name, value in (settings or {}).items()}, 'test'))
+        for offset, (key, value) in enumerate(written):
+            self.coordinator.take(SimpleNamespace(producer_id=-1, partition=0, timestamp=0), key, value, offset)
+        self.store.pairs += written
+        self.broker = Broker(apis=apis)
+        self.broker.groups, self.broker.now = self.coordinator, lambda: self.clock
+        for group in list(self.coordinator.groups.values()): group.loaded(self.clock)
+
+    def at(self, now: int):
+        "Time passes; what is due happens when it is due."
+        while self.timers.next is not None and self.timers.next <= now:
+            self.clock = max(self.clock, self.timers.next)
+            self.timers.run(self.clock)
+        self.clock = max(self.clock, now)
+
+    def answer(self, request: Message, version: int | None = None, caller: Caller = Caller(client_id='client')):
+        "Asks by the message itself: the answer, or a Pending."
+        api, self.broker.caller = self.broker.apis[request.API_KEY], caller
+        return api.answer(request, request.VERSIONS[-1] if version is None else version, self.broker)
+
+    def records(self, group_id: str) -> list[Message | None]:
+        "What was written about a classic group."
+        found = [(read_key(key), value) for key, value in self.store.pairs if key[:2] == b'\0\2']
+        return [read_state(known, value) for (known, key), value in found if key.group == group_id]
+
+
+def strings_in(value) -> list[str]:
+    "All text in a message."
+    if isinstance(value, str): return [value]
+    if isinstance(value, list): return [text for item in value for text in strings_in(item)]
+    return [text for field in value.FIELDS for text in strings_in(getattr(value, field.name))] if isinstance(value, Message) else []
+
+
+def in_order(api, version: int, raw: bytes) -> bytes:
+    "A response with its lists of members, groups and results in order: a real broker keeps them in hash maps."
+    start = 8 + api.response_header_version(version)
+    answer = api.response.decode(raw, version, start)
+    for listed in (answer, *getattr(answer, 'groups', ())):
+        for name, key in (('members', 'member_id'), ('groups', 'group_id'), ('results', 'group_id')):
+            if isinstance(getattr(listed, name, None), list): getattr(listed, name).sort(key=lambda each: getattr(each, key))
+    return raw[:start] + answer.encode(version)
+
+
+class Conversation:
+    "Says a scenario again. `different` collects what we would have answered otherwise."
+    def __init__(self, desk: Desk): self.desk, self.different, self.heard = desk, [], 0
+
+    def say(self, scenario: dict, monkeypatch):
+        open_calls, ids = {}, self.member_ids(scenario)
+        monkeypatch.setattr(groups, 'new_member_id', lambda name: ids[name].pop(0) if ids.get(name) else f'{name}-unheard-of')
+        for at, connection, what, text in scenario['events']:
+            raw = bytes.fromhex(text)
+            self.desk.at(at)
+            if what == 'asks': open_calls[connection] = self.ask(raw)
+            else: self.hear(scenario['name'], connection, at, raw, *open_calls.pop(connection))
+
+    def ask(self, raw: bytes):
+        if int.from_bytes(raw[4:6], 'big') not in self.desk.broker.apis: return None, None, None
+        api, version = find_api(raw[4:], self.desk.broker.apis)
+        answer = self.desk.broker.answer(raw[4:])
+        if isinstance(answer, Promise): answer.begin(lambda: None)
+        return api, version, answer
+
+    def hear(self, name: str, connection: str, at: int, theirs: bytes, api, version, ours):
+        if api is None or api.key == 68: return   # an API that we don't have; one with answers that differ (its own tests have more)
+        if isinstance(ours, Promise):
+            if not ours.later.settled: return self.different.append((name, at, connection, 'no answer'))
+            ours = ours.keep()
+        self.heard += 1
+        ours, theirs, start = in_order(api, version, ours), in_order(api, version, theirs), 8 + api.response_header_version(version)
+        if ours != theirs: self.different.append((name, at, connection, *(api.response.decode(raw, version, start) for raw in (ours, theirs))))
+
+    def member_ids(self, scenario: dict) -> dict[str, list[str]]:
+        "The ids that were given out, by the name in front of the random part, in order."
+        found, calls = {}, {}
+        for _, connection, what, text in scenario['events']:
+            raw = bytes.fromhex(text)
+            if what == 'asks': calls[connection] = raw[4:]
+            elif int.from_bytes(calls[connection][:2], 'big') == 11:
+                api, version = find_api(calls[connection], {11: groups.join_group})
+                answer = api.response.decode(raw, version, 8 + api.response_header_version(version))
+                for text in strings_in(answer):
+                    match = MEMBER_ID.match(text)
+                    if match and text not in found.setdefault(match[1], []): found[match[1]].append(text)
+        return found

@@ -1,0 +1,260 @@
+"""May you? The decision against one that was written without any cleverness, and the recorded conversations with a real broker."""
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import example, given, strategies as st
+
+from size import budget
+from kafka_scratch.security.acls import (AclConfig, AclCreation, AlterUserScramCredentialsRequest, Authorizer, CreateAclsRequest, DeleteAclsFilter, DeleteAclsRequest,
+                                DescribeAclsRequest, DescribeUserScramCredentialsRequest, Rules, ScramCredentialUpsertion, alter_user_scram_credentials,
+                                answer_alter_user_scram_credentials, answer_create_acls, answer_delete_acls, answer_describe_user_scram_credentials, create_acls,
+                                decide, delete_acls, describe_acls, describe_client_quotas, describe_user_scram_credentials, host_text, matches, read_acl_config)
+from kafka_scratch.broker.server import Broker
+from kafka_scratch.cluster.config import ConfigError, read_properties
+from kafka_scratch.apis.describe_topic_partitions import operations_on
+from kafka_scratch.wire.frames import Caller, Operation, Refused, Resource, find_api
+from kafka_scratch.cluster.image import Image, apply_record
+from kafka_scratch.cluster.records import AccessControlEntryRecord, ClientQuotaRecord, EntityData
+from kafka_scratch.log.partition import StorageError
+from kafka_scratch.wire.schema import Message
+from security_by_hand import AUTHORIZER, recorded
+
+
+# --- The decision -----------------------------------------------------------------------------------------------------
+
+NAMES = ['a', 'ab', 'abc', 'b', '*']
+PRINCIPALS = ['User:*', 'User:alice', 'User:bob', 'Group:alice']
+HOSTS = ['*', '10.0.0.1', '10.0.0.2']
+
+rules = st.builds(
+    AccessControlEntryRecord, id=st.binary(min_size=16, max_size=16), resource_type=st.sampled_from([2, 3]), resource_name=st.sampled_from(NAMES),
+    pattern_type=st.sampled_from([3, 4]), principal=st.sampled_from(PRINCIPALS), host=st.sampled_from(HOSTS),
+    operation=st.sampled_from([2, 3, 4, 6, 7, 8, 10, 11]), permission_type=st.sampled_from([2, 3]))
+callers = st.builds(Caller, st.sampled_from(['User:alice', 'User:bob', 'User:carol']), st.sampled_from(['10.0.0.1', '10.0.0.2', '10.0.0.3']))
+
+
+def slowly(rules, caller, operation, resource, name, otherwise):
+    "The decision, sentence by sentence, as Kafka's documentation has it."
+    about = [rule for rule in rules if rule.resource_type == resource and (
+        rule.pattern_type == 3 and rule.resource_name in (name, '*') or rule.pattern_type == 4 and name.startswith(rule.resource_name))]
+    if not about: return otherwise
+    ours = [rule for rule in about if rule.principal in ('User:*', caller.principal) and rule.host in ('*', caller.host)]
+    if any(rule.permission_type == 2 and rule.operation in (2, operation) for rule in ours): return False
+    also = {8: {3, 4, 6, 7}, 10: {11}}.get(operation, set())
+    return any(rule.permission_type == 3 and rule.operation in {2, operation} | also for rule in ours)
+
+
+@budget(400)
+@given(st.lists(rules, max_size=8), callers, st.sampled_from([3, 4, 5, 6, 7, 8, 10, 11]), st.sampled_from(['a', 'ab', 'abcd', 'b', 'c']), st.booleans())
+def test_decisions(rules, caller, operation, name, otherwise):
+    assert decide(Rules(rules).about(Resource.TOPIC, name), caller, operation, otherwise) == slowly(rules, caller, operation, 2, name, otherwise)
+
+
+def test_a_long_name_takes_no_longer_than_the_rules_do():
+    "A group's name is chosen by anybody. It isn't compared with each of its beginnings."
+    asked, rule = [], AccessControlEntryRecord(resource_type=3, resource_name='x' * 5, pattern_type=4, principal='User:*', host='*', operation=3, permission_type=3)
+    known = Rules([rule])
+    class Counted(dict):
+        def get(self, key, otherwise): return asked.append(key) or super().get(key, otherwise)
+    known.prefixed = Counted(known.prefixed)
+    assert known.about(Resource.GROUP, 'x' * 32_767) == [rule] and asked == [(3, 'xxxxx')]
+    assert known.about(Resource.GROUP, 'xxxx') == [] and len(asked) == 1
+
+
+@budget(100)
+@given(st.lists(st.tuples(rules, callers, st.sampled_from(['a', 'ab', 'b'])), min_size=1, max_size=10))
+def test_answers_that_are_remembered_are_never_old(steps):
+    image = SimpleNamespace(acls={}, last_offset=0)
+    authorizer = Authorizer(AclConfig(frozenset(), False), lambda: image)
+    for rule, caller, name in steps:
+        for _ in range(2): assert authorizer(caller, 3, 2, name) == slowly(image.acls.values(), caller, 3, 2, name, False)
+        image.acls[rule.id], image.last_offset = rule, image.last_offset + 1
+    image = SimpleNamespace(acls={}, last_offset=image.last_offset)   # another image, that is as old
+    assert not authorizer(caller, 3, 2, name)
+
+
+def test_super_users_are_above_the_rules():
+    never = AccessControlEntryRecord(id=bytes(16), resource_type=2, resource_name='*', pattern_type=3, principal='User:*', host='*', operation=2, permission_type=2)
+    authorizer = Authorizer(AclConfig(frozenset({'User:admin'}), True), lambda: SimpleNamespace(acls={1: never}, last_offset=1))
+    assert authorizer(Caller('User:admin'), 3, 2, 'x') and not authorizer(Caller('User:Admin'), 3, 2, 'x') and not authorizer(Caller('Group:admin'), 3, 2, 'x')
+    assert authorizer(Caller('User:alice'), 3, 3, 'x'), 'nothing is said about groups'
+    assert authorizer.of_some(Caller('User:admin'), 4, 2) and not authorizer.of_some(Caller('User:alice'), 4, 2) and authorizer.of_some(Caller('User:alice'), 4, 3)
+
+
+def test_remembering_has_an_end():
+    authorizer = Authorizer(AclConfig(frozenset(), False), lambda: IMAGE)
+    IMAGE = SimpleNamespace(acls={}, last_offset=1)
+    for number in range(25_000): authorizer(Caller(), 3, 2, f'topic-{number}')
+    assert len(authorizer.known) <= authorizer.most
+
+
+def test_names_that_are_too_long_are_not_remembered():
+    "Whoever asks makes them up: a group's name may be as long as a string can be."
+    image = SimpleNamespace(acls={}, last_offset=1)
+    authorizer = Authorizer(AclConfig(frozenset(), True), lambda: image)
+    assert all(authorizer(Caller(), 3, 3, 'x' * length) for length in (1, 249, 250, 32_767) for _ in range(2))
+    assert sorted(len(name) for *_, name in authorizer.known) == [1, 249]
+
+
+def rule(pattern_type, permission_type, name='ab'):
+    return AccessControlEntryRecord(id=bytes(16), resource_type=2, resource_name=name, pattern_type=pattern_type, principal='User:alice', host='*', operation=4,
+                                    permission_type=permission_type)
+
+
+@budget(400)
+@given(st.lists(rules, max_size=8), callers, st.sampled_from([3, 4]))
+@example([rule(4, 3), rule(3, 2)], Caller('User:alice'), 4)
+@example([rule(4, 3), rule(4, 2, 'a')], Caller('User:alice'), 4)
+def test_something_is_allowed_if_there_is_a_name_for_it(rules, caller, operation):
+    "As Kafka answers InitProducerId: also if the one name that is forbidden is the one that the permission begins with."
+    image = SimpleNamespace(acls=dict(enumerate(rules)), last_offset=1)
+    names = [*NAMES, *(name + '?' for name in NAMES), '?']   # each that a rule mentions, and others with the same beginnings
+    expected = any(slowly(rules, caller, operation, 2, name, False) for name in names)
+    assert Authorizer(AclConfig(frozenset(), False), lambda: image).of_some(caller, operation, 2) == expected
+
+
+def test_bits():
+    broker = Broker(Image())
+    assert [operations_on(broker, kind, 'x') for kind in (Resource.TOPIC, Resource.CLUSTER, Resource.GROUP)] == [3576, 8096, 3400]   # as Kafka says without rules
+    broker.authorizer = lambda caller, operation, resource, name: operation in (Operation.READ, Operation.DESCRIBE)
+    assert operations_on(broker, Resource.TOPIC, 'x') == 1 << 3 | 1 << 8
+
+
+@pytest.mark.parametrize('address, text', [('127.0.0.1', '127.0.0.1'), ('::1', '0:0:0:0:0:0:0:1'), ('::ffff:1.2.3.4', '1.2.3.4'), ('fe80::a%lo', 'fe80:0:0:0:0:0:0:a')])
+def test_addresses_as_java_writes_them(address, text): assert host_text(address) == text
+
+
+# --- The record -------------------------------------------------------------------------------------------------------
+
+class Desk:
+    "A broker with an authorizer, and a controller without a disk."
+    def __init__(self, secured: bool = True):
+        apis = describe_acls, create_acls, delete_acls, describe_client_quotas, describe_user_scram_credentials, alter_user_scram_credentials
+        self.broker, self.full = Broker(Image(), apis={api.key: api for api in apis}), False
+        self.broker.controller = SimpleNamespace(write=self.write)
+        if secured: self.broker.authorizer = Authorizer(AclConfig(frozenset({'User:ANONYMOUS'}), False), lambda: self.broker.image)
+
+    def write(self, records):
+        if self.full and records: raise StorageError('no space left')
+        for record in records: apply_record(self.broker.image, record)
+        self.broker.image.last_offset += len(records)
+
+
+def unordered(value):
+    if isinstance(value, list): return sorted(map(unordered, value))
+    return str([unordered(getattr(value, f.name)) for f in value.FIELDS]) if isinstance(value, Message) else repr(value)
+
+
+def without_words(value):
+    "A message without the texts of refusals: Kafka's are full of addresses in its memory."
+    if isinstance(value, list): return [without_words(each) for each in value]
+    if not isinstance(value, Message): return value
+    return type(value)(**{f.name: None if f.name == 'error_message' else without_words(getattr(value, f.name)) for f in value.FIELDS})
+
+
+QUOTAS = [({'user': 'u1'}, 'producer_byte_rate', 1024.), ({'user': 'u1'}, 'consumer_byte_rate', 2048.), ({'user': None}, 'request_percentage', 50.),
+          ({'user': 'u1', 'client-id': 'c1'}, 'producer_byte_rate', 7.), ({'client-id': None}, 'producer_byte_rate', 8.), ({'ip': '10.0.0.1'}, 'connection_creation_rate', 9.)]
+
+
+@pytest.mark.parametrize('file, others', [('acls.jsonl', {'forbidden'}), ('scram-users.jsonl', {'forbidden-alter'}), ('quotas.jsonl', set())])
+def test_recorded(file, others):
+    desk, disabled, count = Desk(), Desk(secured=False), 0
+    desk.write([ClientQuotaRecord(entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()], key=key, value=value)
+                for entity, key, value in QUOTAS])
+    for case in recorded(file):
+        broker = (disabled if case['listener'] == 'OPEN' else desk).broker
+        caller = Caller('User:alice' if case['listener'] == 'SASL_PLAINTEXT' else 'User:ANONYMOUS')
+        for step in case['steps']:
+            frame, theirs = bytes.fromhex(step['request_hex'])[4:], bytes.fromhex(step['response_hex'] or '')
+            if frame[:2] in (b'\0\x11', b'\0\x24'): continue   # who it is
+            api, version = find_api(frame, broker.apis)
+            if not theirs:
+                with pytest.raises(Refused): broker.answer(frame, caller)
+                continue
+            ours, theirs = (api.response.decode(said, version, 8 + api.response_header_version(version)) for said in (broker.answer(frame, caller), theirs))
+            if case['name'] in others: ours, theirs = without_words(ours), without_words(theirs)
+            assert unordered(ours) == unordered(theirs), case['name']
+            count += 1
+    assert count > 20
+
+
+def test_a_disk_that_is_full():
+    desk = Desk()
+    desk.full, broker = True, desk.broker
+    new = AclCreation(resource_type=2, resource_name='x', principal='User:x', host='*', operation=3, permission_type=3)
+    assert [result.error_code for result in answer_create_acls(CreateAclsRequest(creations=[new, new]), 3, broker).results] == [56, 56]
+    key = ScramCredentialUpsertion(name='x', mechanism=1, iterations=4096, salt=b'x', salted_password=b'x')
+    said = answer_alter_user_scram_credentials(AlterUserScramCredentialsRequest(upsertions=[key]), 0, broker)
+    assert [(result.user, result.error_code) for result in said.results] == [('x', 56)] and not broker.image.acls and not broker.image.scram
+    desk.full = False
+    answer_create_acls(CreateAclsRequest(creations=[new]), 3, broker)
+    desk.full = True
+    every = DeleteAclsFilter(resource_type_filter=1, resource_name_filter=None, pattern_type_filter=1, principal_filter=None, host_filter=None, operation=1, permission_type=1)
+    assert answer_delete_acls(DeleteAclsRequest(filters=[every]), 3, broker).filter_results[0].error_code == 56 and len(broker.image.acls) == 1
+
+
+def test_too_much_at_a_time():
+    "More than ten thousand records are refused as a whole; exactly so many are written."
+    desk = Desk()
+    def new(n): return AclCreation(resource_type=2, resource_name=f'x{n}', principal='User:x', host='*', operation=3, permission_type=3)
+    def key(n): return ScramCredentialUpsertion(name=f'x{n}', mechanism=1, iterations=4096, salt=b'x', salted_password=b'x')
+    said = answer_create_acls(CreateAclsRequest(creations=[new(n) for n in range(10_001)]), 3, desk.broker)
+    assert {each.error_code for each in said.results} == {44} and len(said.results) == 10_001 and not desk.broker.image.acls
+    said = answer_create_acls(CreateAclsRequest(creations=[new(n) for n in range(10_000)]), 3, desk.broker)
+    assert {each.error_code for each in said.results} == {0} and len(desk.broker.image.acls) == 10_000
+    every = DeleteAclsFilter(resource_type_filter=1, resource_name_filter=None, pattern_type_filter=1, principal_filter=None, host_filter=None, operation=1, permission_type=1)
+    said = answer_delete_acls(DeleteAclsRequest(filters=[every, every]), 3, desk.broker)
+    assert [each.error_code for each in said.filter_results] == [44, 44] and len(desk.broker.image.acls) == 10_000
+    said = answer_alter_user_scram_credentials(AlterUserScramCredentialsRequest(upsertions=[key(n) for n in range(10_001)]), 0, desk.broker)
+    assert {each.error_code for each in said.results} == {44} and not desk.broker.image.scram
+
+
+def test_keys_are_never_told():
+    desk = Desk()
+    key = ScramCredentialUpsertion(name='x', mechanism=1, iterations=4096, salt=b'salt-of-x', salted_password=b'password-of-x')
+    answer_alter_user_scram_credentials(AlterUserScramCredentialsRequest(upsertions=[key]), 0, desk.broker)
+    said = answer_describe_user_scram_credentials(DescribeUserScramCredentialsRequest(users=None), 0, desk.broker).encode(0)
+    record = desk.broker.image.scram[1, 'x']
+    assert b'-of-x' not in said and record.stored_key not in said and b'password-of-x' not in record.encode(0)
+
+
+def test_who_may_not_asks_for_all_users():
+    "A real broker doesn't answer that at all."
+    desk = Desk()
+    desk.broker.caller = Caller('User:alice')
+    said = answer_describe_user_scram_credentials(DescribeUserScramCredentialsRequest(users=None), 0, desk.broker)
+    assert (said.error_code, said.results) == (31, [])
+
+
+# --- Filters ----------------------------------------------------------------------------------------------------------
+
+filters = st.builds(
+    DescribeAclsRequest, resource_type_filter=st.sampled_from([1, 2, 3, 99]), resource_name_filter=st.sampled_from([None, *NAMES]),
+    pattern_type_filter=st.sampled_from([1, 2, 3, 4, 99]), principal_filter=st.sampled_from([None, *PRINCIPALS]), host_filter=st.sampled_from([None, *HOSTS]),
+    operation=st.sampled_from([1, 2, 3, 8, 99]), permission_type=st.sampled_from([1, 2, 3, 99]))
+
+
+@budget(300)
+@given(rules, filters)
+def test_filters(rule, filter):
+    expected = True
+    for asked, said, anything in ((filter.resource_type_filter, rule.resource_type, 1), (filter.principal_filter, rule.principal, None),
+                                  (filter.host_filter, rule.host, None), (filter.operation, rule.operation, 1), (filter.permission_type, rule.permission_type, 1)):
+        expected &= asked in (anything, said)
+    kind, name = filter.pattern_type_filter, filter.resource_name_filter
+    if kind in (3, 4): expected &= kind == rule.pattern_type and name in (None, rule.resource_name)
+    elif kind == 1: expected &= name in (None, rule.resource_name)
+    elif kind == 2: expected &= name is None or any(each is rule for each in Rules([rule]).about(rule.resource_type, name))
+    else: expected = False
+    assert matches(filter, rule) == expected
+
+
+# --- Settings ---------------------------------------------------------------------------------------------------------
+
+def test_settings():
+    def read(text): return read_acl_config(read_properties(text, 'server.properties'))
+    assert read('') is None and read('super.users=User:x') is None
+    assert read(f'authorizer.class.name={AUTHORIZER}') == (frozenset(), False)
+    assert read(f'authorizer.class.name={AUTHORIZER}\nsuper.users= User:a ;; User:CN=b,O=c;\nallow.everyone.if.no.acl.found=true') == ({'User:a', 'User:CN=b,O=c'}, True)
+    for wrong in ('authorizer.class.name=x', f'authorizer.class.name={AUTHORIZER}\nsuper.users=a', f'authorizer.class.name={AUTHORIZER}\nallow.everyone.if.no.acl.found=si'):
+        with pytest.raises(ConfigError): read(wrong)
