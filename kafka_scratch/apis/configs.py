@@ -22,7 +22,8 @@ import re
 from collections import Counter
 from ..wire.primitives import *
 from ..wire.schema import *
-from ..wire.frames import CLUSTER_NAME, Api, ApiError, ErrorCode, Operation, Resource
+from ..wire.codes import CLUSTER_NAME, ApiError, ErrorCode, Operation, Resource
+from .api import Api
 from ..log.partition import StorageError
 from ..cluster.records import ConfigRecord
 from ..cluster.settings import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC

@@ -13,7 +13,8 @@ __all__ = ['OFFSETS', 'fetch', 'ReplicaState', 'FetchPartition', 'FetchTopic', '
 import os, struct
 from ..wire.primitives import *
 from ..wire.schema import *
-from ..wire.frames import Api, Asked, ErrorCode, Later, Operation, Resource
+from ..wire.codes import ErrorCode, Operation, Resource
+from .api import Api, Asked, Later
 from .metadata import LeaderIdAndEpoch, NodeEndpoint, leader_endpoints
 from .list_offsets import READ_COMMITTED, check_epoch, unreadable
 from ..log.partition import OutOfRange, aborted_for, locate, read_slice

@@ -13,7 +13,8 @@ __all__ = ['LATEST', 'EARLIEST', 'MAX_TIMESTAMP', 'EARLIEST_LOCAL', 'LATEST_TIER
 from collections import Counter, namedtuple
 from ..wire.primitives import *
 from ..wire.schema import *
-from ..wire.frames import Api, ErrorCode, Operation, Resource
+from ..wire.codes import ErrorCode, Operation, Resource
+from .api import Api
 from ..log.partition import PartitionLog, find_latest_time, find_time, report
 
 # %% ../../nbs/23_apis.list_offsets.ipynb #99a7f21e

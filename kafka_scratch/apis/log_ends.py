@@ -13,8 +13,8 @@ __all__ = ['NO_EPOCH', 'offset_for_leader_epoch', 'HIGH_WATERMARK', 'delete_reco
 # %% ../../nbs/26_apis.log_ends.ipynb #ac96ebe1
 from ..wire.primitives import *
 from ..wire.schema import *
-from ..wire.frames import CLUSTER_NAME, Api, ErrorCode, Operation, Resource
-from .describe_topic_partitions import INTERNAL_TOPICS
+from ..wire.codes import CLUSTER_NAME, ErrorCode, INTERNAL_TOPICS, Operation, Resource
+from .api import Api
 from .list_offsets import unreadable
 from ..log.partition import OutOfRange, PartitionLog, assign_epoch, move_start
 

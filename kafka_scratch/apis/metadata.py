@@ -13,9 +13,11 @@ __all__ = ['NO_LEADER', 'NO_ID', 'CLUSTER_OPERATIONS', 'metadata', 'MetadataRequ
 # %% ../../nbs/22_apis.metadata.ipynb #04e1b995
 from ..wire.primitives import *
 from ..wire.schema import *
-from ..wire.frames import AUTHORIZED_OPERATIONS_OMITTED, CLUSTER_NAME, Api, ErrorCode, Operation, Resource
+from ..wire.codes import AUTHORIZED_OPERATIONS_OMITTED, CLUSTER_NAME, ErrorCode, INTERNAL_TOPICS
+from ..wire.codes import Operation, Resource
+from .api import Api
 from ..cluster.image import Image, Partition, Topic
-from .describe_topic_partitions import INTERNAL_TOPICS, OPERATIONS_ON
+from .describe_topic_partitions import OPERATIONS_ON
 from .describe_topic_partitions import is_offline, operations_on, valid_name
 
 # %% ../../nbs/22_apis.metadata.ipynb #196a9dff

@@ -21,10 +21,10 @@ from functools import cache
 from ..wire.primitives import *
 from ..wire.schema import *
 from ..log.checksums import crc32c
-from ..wire.frames import Api, ApiError, Asked, ErrorCode, Later, Operation, Refused, Resource, error_name
+from ..wire.codes import ApiError, ErrorCode, INTERNAL_TOPICS, Operation, Resource, error_name
+from .api import Api, Asked, Later, Refused
 from ..log.records import CODEC_BITS, CONTROL, CRC_ENDS, CRC_STARTS, HEADER, HEADER_SIZE, LENGTH_ENDS
 from ..log.records import LOG_APPEND_TIME, MAGIC, TRANSACTIONAL, BatchHeader
-from .describe_topic_partitions import INTERNAL_TOPICS
 from .metadata import LeaderIdAndEpoch, NodeEndpoint, leader_endpoints
 from ..log.producer_state import BadSequence, OldEpoch
 from ..log.partition import StorageError, append, stamp_batch

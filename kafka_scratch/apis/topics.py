@@ -22,12 +22,13 @@ __all__ = ['TopicDefaults', 'Plan', 'MOST_PARTITIONS', 'METADATA_TOPIC', 'create
 from collections import Counter, namedtuple
 from ..wire.primitives import *
 from ..wire.schema import *
-from ..wire.frames import AUTHORIZED_OPERATIONS_OMITTED, CLUSTER_NAME
-from ..wire.frames import Api, ApiError, ErrorCode, Operation, Resource
+from ..wire.codes import AUTHORIZED_OPERATIONS_OMITTED, ApiError, CLUSTER_NAME, ErrorCode
+from ..wire.codes import INTERNAL_TOPICS, Operation, Resource
+from .api import Api
 from ..log.partition import StorageError
 from ..cluster.records import PartitionRecord, RemoveTopicRecord
 from ..cluster.image import Image
-from .describe_topic_partitions import INTERNAL_TOPICS, valid_name
+from .describe_topic_partitions import valid_name
 from .metadata import NO_ID, MetadataRequest, MetadataResponse, answer_metadata, asks_for_all
 from .metadata import cluster_operations, end_point
 from ..cluster.config import Properties, read_choice, read_number

@@ -13,7 +13,7 @@ from ..cluster.config import EVERYWHERE, ConfigError, read_config
 from ..apis.describe_topic_partitions import valid_name
 from ..cluster.controller import topic_records
 from ..cluster.settings import check_topic_settings
-from ..wire.frames import ApiError
+from ..wire.codes import ApiError
 from .server import new_event_loop
 from ..client.client import Client
 from .node import Node

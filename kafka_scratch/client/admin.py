@@ -9,7 +9,7 @@ __all__ = ['OF_THE_TOPIC', 'GroupView', 'MemberView', 'check_done', 'create_topi
 
 # %% ../../nbs/62_client.admin.ipynb #d9443ee1
 from collections import namedtuple
-from ..wire.frames import ErrorCode, error_name
+from ..wire.codes import ErrorCode, error_name
 from .client import Client, Unanswered, UnknownTopic, find_offsets
 from ..apis.list_offsets import EARLIEST, LATEST
 from ..cluster.settings import TOPIC

@@ -12,8 +12,9 @@ __all__ = ['LONGEST_ANSWER', 'CONNECTING', 'NOT_NOW', 'UNKNOWN', 'NOT_STORED', '
 import asyncio, re, socket, threading, time
 from ..wire.primitives import DecodeError, Int16, Int32
 from ..wire.schema import Message
-from ..wire.frames import API_NAMES, API_VERSIONS, Api, ErrorCode, RequestHeader, ResponseHeader
-from ..wire.frames import error_name, frame_size
+from ..wire.frames import RequestHeader, ResponseHeader, frame_size
+from ..wire.codes import API_NAMES, API_VERSIONS, ErrorCode, error_name
+from ..apis.api import Api
 from ..apis.api_versions import ApiVersionsRequest, ApiVersionsResponse, api_versions
 from ..apis.metadata import NO_ID, MetadataRequest, MetadataRequestTopic, MetadataResponseTopic, metadata
 from ..apis.list_offsets import READ_UNCOMMITTED, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic

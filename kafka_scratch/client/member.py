@@ -11,7 +11,8 @@ __all__ = ['NOT_YET', 'MOVED_ON', 'ASK_AGAIN', 'coordinator_of', 'ask_coordinato
 import time
 from ..wire.primitives import DecodeError
 from ..wire.schema import Message
-from ..wire.frames import Api, ErrorCode, error_name
+from ..wire.codes import ErrorCode, error_name
+from ..apis.api import Api
 from .client import Client, Unanswered, check_answer, find_topics, grouped, why
 from ..groups.coordinator import FindCoordinatorRequest, find_coordinator, write_state
 from ..groups.offsets import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic

@@ -11,7 +11,8 @@ __all__ = ['CHALLENGE', 'MOST_ITERATIONS', 'KNOWN', 'REASONS', 'MODULES', 'ANOTH
 import base64, binascii, difflib, functools, hashlib, hmac, re, secrets, socket, ssl, time
 from collections import namedtuple
 from ..wire.schema import Message
-from ..wire.frames import Api, ErrorCode, error_name
+from ..wire.codes import ErrorCode, error_name
+from ..apis.api import Api
 from ..cluster.config import PROTOCOLS, ConfigError, Listener, Properties, read_choice, read_properties, read_text
 from .client import Line, Unanswered, why
 from ..security.sasl import MECHANISMS, NONCE, SCRAM, Hash, parse_jaas, scram_keys

@@ -12,7 +12,7 @@ __all__ = ['TOPIC_SETTINGS', 'CLEAN', 'LOCK', 'RECOVERY', 'START', 'REPLICATION'
 # %% ../../nbs/27_cluster.logs.ipynb #177fee47
 import asyncio, os, re, shutil, time
 from collections import namedtuple
-from ..wire.frames import ErrorCode
+from ..wire.codes import ErrorCode
 from .image import TOPIC_RESOURCE, Image, Topic
 from ..log.segments import file_name, keep_damaged, read_checkpoint, read_partition_metadata, replace_file
 from ..log.segments import segments, write_checkpoint, write_partition_metadata

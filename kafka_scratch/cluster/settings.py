@@ -15,7 +15,7 @@ __all__ = ['TOPIC', 'BROKER', 'BROKER_LOGGER', 'CLIENT_METRICS', 'GROUP', 'Setti
 import math, re
 from collections import namedtuple
 from decimal import Decimal
-from ..wire.frames import ApiError, ErrorCode
+from ..wire.codes import ApiError, ErrorCode
 from ..log.partition import LogConfig
 from .image import Image
 from .logs import topic_config

@@ -12,7 +12,8 @@ __all__ = ['list_groups', 'describe_groups', 'delete_groups', 'ListGroupsRequest
 # %% ../../nbs/39_groups.admin.ipynb #da79eaf9
 from ..wire.primitives import *
 from ..wire.schema import *
-from ..wire.frames import AUTHORIZED_OPERATIONS_OMITTED, CLUSTER_NAME, Api, ErrorCode, Operation, Resource
+from ..wire.codes import AUTHORIZED_OPERATIONS_OMITTED, CLUSTER_NAME, ErrorCode, Operation, Resource
+from ..apis.api import Api
 from ..log.partition import StorageError
 from ..apis.describe_topic_partitions import operations_on
 from .coordinator import GroupCoordinator, not_written

@@ -20,7 +20,8 @@ from collections import Counter, namedtuple
 from uuid import uuid4
 from ..wire.primitives import *
 from ..wire.schema import *
-from ..wire.frames import Api, Caller, ErrorCode, Operation, Resource
+from ..wire.codes import ErrorCode, Operation, Resource
+from ..apis.api import Api, Caller
 from ..log.partition import StorageError
 from ..cluster.config import Properties, read_number
 from .coordinator import GroupCoordinator, Pending, Timer, at_once, not_written, state_record

@@ -25,7 +25,7 @@ from collections import Counter, namedtuple
 from functools import lru_cache
 from ..wire.primitives import *
 from ..wire.schema import *
-from ..wire.frames import ErrorCode
+from ..wire.codes import ErrorCode
 from ..log.partition import StorageError
 from ..cluster.image import Image
 from ..cluster.config import Properties, read_number

@@ -16,7 +16,8 @@ from itertools import count
 from types import SimpleNamespace
 from ..wire.primitives import *
 from ..wire.schema import *
-from ..wire.frames import CLUSTER_NAME, Api, ErrorCode, Later, Operation, Resource
+from ..wire.codes import CLUSTER_NAME, ErrorCode, Operation, Resource
+from ..apis.api import Api, Later
 from ..log.records import Batch, ControlKey, LoggedRecord, Record, TornBatch
 from ..log.records import read_batches, read_records, write_batch
 from ..log.partition import PartitionLog, StorageError, locate, read_slice

@@ -15,7 +15,8 @@ __all__ = ['MIGRATION', 'REGEX_BATCH_REFRESH_MIN_INTERVAL_MS', 'consumer_group_h
 # %% ../../nbs/42_groups.heartbeat.ipynb #e878e31e
 from ..wire.primitives import *
 from ..wire.schema import *
-from ..wire.frames import AUTHORIZED_OPERATIONS_OMITTED, Api, ApiError, ErrorCode, Operation, Resource
+from ..wire.codes import AUTHORIZED_OPERATIONS_OMITTED, ApiError, ErrorCode, Operation, Resource
+from ..apis.api import Api
 from ..log.partition import StorageError
 from ..cluster.image import Image
 from ..cluster.config import Properties

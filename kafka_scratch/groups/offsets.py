@@ -23,7 +23,8 @@ __all__ = ['Committed', 'OffsetsConfig', 'offset_commit', 'offset_fetch', 'offse
 from collections import namedtuple
 from ..wire.primitives import *
 from ..wire.schema import *
-from ..wire.frames import Api, ErrorCode, Operation, Resource
+from ..wire.codes import ErrorCode, Operation, Resource
+from ..apis.api import Api
 from ..cluster.config import Properties, read_number
 from ..log.partition import StorageError
 from .coordinator import ON_DELETION, ON_MARKER, GroupCoordinator, not_written, state_record

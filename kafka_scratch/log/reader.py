@@ -16,8 +16,7 @@ from .records import CONTROL, Batch, read_records
 from .segments import File, placed_batches, read_checkpoint, segments
 from .producer_state import ProducerState
 from .partition import note_producer
-from ..cluster.metadata_log import METADATA
-from ..apis.describe_topic_partitions import INTERNAL_TOPICS
+from ..wire.codes import INTERNAL_TOPICS, METADATA
 
 # %% ../../nbs/31_log.reader.ipynb #6feb57d5
 def named_partition(directory: str) -> tuple[str | None, int | None]:

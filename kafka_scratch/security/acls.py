@@ -25,8 +25,8 @@ from collections import Counter, namedtuple
 from ipaddress import ip_address
 from ..wire.primitives import *
 from ..wire.schema import *
-from ..wire.frames import CLUSTER_NAME, OPERATIONS, RESOURCES
-from ..wire.frames import Api, ApiError, Caller, ErrorCode, Operation, Refused, Resource
+from ..wire.codes import CLUSTER_NAME, OPERATIONS, RESOURCES, ApiError, ErrorCode, Operation, Resource
+from ..apis.api import Api, Caller, Refused
 from ..log.partition import StorageError
 from ..cluster.records import AccessControlEntryRecord, EntityData, RemoveAccessControlEntryRecord
 from ..cluster.records import RemoveUserScramCredentialRecord, UserScramCredentialRecord

@@ -15,12 +15,12 @@ import base64, binascii, hashlib, hmac, re, secrets, time
 from collections import namedtuple
 from ..wire.primitives import *
 from ..wire.schema import *
-from ..wire.frames import API_VERSIONS, PEEK, Api, ErrorCode, Later, Refused
-from ..wire.frames import find_api, read_request, write_response
+from ..wire.codes import API_VERSIONS, ErrorCode
+from ..apis.api import PEEK, Api, Later, Refused, find_api, read_request, write_response
 from ..apis.api_versions import api_versions
 from ..cluster.records import UserScramCredentialRecord
 from ..cluster.config import ConfigError, Listener, Properties, read_number
-from ..broker.server import Promise
+
 
 # %% ../../nbs/46_security.sasl.ipynb #4e42bb36
 @message(api_key=17, versions='0-1', flexible='none')
@@ -258,9 +258,8 @@ class Guard:
         except (DecodeError, Refused):
             raise Refused('a client that has yet to show who it is sent something else') from None
 
-    def reject(self, reason: str, last_words: bytes = b'') -> Promise:
-        return Promise(None, 0, 0, Rejection(self.config.delay_ms, f'a client has not shown who it is: {reason}',
-                                             last_words))
+    def reject(self, reason: str, last_words: bytes = b'') -> Rejection:
+        return Rejection(self.config.delay_ms, f'a client has not shown who it is: {reason}', last_words)
 
 # %% ../../nbs/46_security.sasl.ipynb #229bf2b3
 class Plain:
@@ -277,7 +276,7 @@ class Handshaking(Guard):
         super().__init__(*arguments, **options)
         self.state = self.new
 
-    def answer(self, frame: bytes) -> 'bytes | Promise':
+    def answer(self, frame: bytes) -> 'bytes | Later':
         "What to say to a request; or to a bare message."
         return self.state(frame)
 

@@ -11,7 +11,7 @@ __all__ = ['SEQUENCE', 'SET', 'OID', 'VERSION', 'KINDS', 'TEXTS', 'MAPPING', 'VE
 
 # %% ../../nbs/48_security.tls.ipynb #ba665aee
 import re, ssl, tempfile
-from ..wire.frames import Refused
+from ..apis.api import Refused
 from ..cluster.config import Config, ConfigError, Listener, Properties, read_choice
 
 # %% ../../nbs/48_security.tls.ipynb #013ebb2a

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np, pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from ..log.records import CONTROL
-from ..wire.frames import ErrorCode, error_name
+from ..wire.codes import ErrorCode, error_name
 from ..apis.list_offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
 from ..apis.fetch import PartitionData
 from ..client.client import (UNKNOWN, Client, Unanswered, UnknownTopic, check_answer, fetch_from, find_offsets,

@@ -25,7 +25,8 @@ import pyarrow as pa, pyarrow.compute as pc, pyarrow.parquet as pq
 from ..wire.primitives import DecodeError, uuid_text
 from ..log.segments import (File, LeaderEpochs, read_checkpoint, read_partition_metadata, replace_file,
                                     segments)
-from ..cluster.metadata_log import METADATA, find_metadata
+from ..wire.codes import METADATA
+from ..cluster.metadata_log import find_metadata
 from ..cluster.config import ConfigError, read_meta
 from ..log.reader import BadPath, Damaged, Source, named_partition
 from .columns import scan

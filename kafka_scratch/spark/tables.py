@@ -27,7 +27,8 @@ from ..wire.primitives import DecodeError
 from ..log.records import (CONTROL, CRC_STARTS, HEADER_SIZE, LENGTH_ENDS, LOG_APPEND_TIME, TRANSACTIONAL,
                                    Batch, ControlKey, EndTxnMarker, TornBatch, batch_end, read_records)
 from ..log.segments import File, TimeIndex, check_batch, last_offset, placed_batches
-from ..cluster.metadata_log import METADATA, find_metadata
+from ..wire.codes import METADATA
+from ..cluster.metadata_log import find_metadata
 from ..log.reader import (NOT_ASKED_FOR, BadPath, Damaged, Source, find_sources, is_log_dir,
                                       named_partition)
 from .columns import (BATCH_COLUMNS, RECORD_COLUMNS, Damage, Headers, Rooms, Window, as_array,

@@ -18,7 +18,8 @@ __all__ = ['PAGE', 'FORMS', 'SERVE_EXAMPLES', 'RECORD_EXAMPLES', 'PRODUCE_EXAMPL
 import argparse, difflib, hashlib, html, json, os, re, signal, struct, sys, time
 from .. import __version__
 from ..wire.primitives import DecodeError
-from ..wire.frames import API_NAMES, Api, explain_request, explain_response
+from ..wire.codes import API_NAMES
+from ..apis.api import Api, explain_request, explain_response
 from ..wire.inspector import Inspection
 
 # %% ../../nbs/68_tools.cli.ipynb #82105c13
@@ -114,7 +115,7 @@ def inspect_segment(buf: bytes, source: str, metadata: bool) -> Inspection:
 # %% ../../nbs/68_tools.cli.ipynb #8335ea72
 def inspect_payload(batch, number: int, source: str) -> Inspection:
     "The records of a compressed batch, byte by byte, as they are when they are decompressed."
-    from kafka_scratch.wire.frames import explain_parts
+    from kafka_scratch.apis.api import explain_parts
     from kafka_scratch.log.records import codec_name, explain_record
     title, payload = f'segment {segment_name(source)}, batch[{number}] without {codec_name(batch.codec)}', b''
     try: payload = bytes(batch.payload())

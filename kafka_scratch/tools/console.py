@@ -19,7 +19,7 @@ import json, os, queue, random, re, sys, threading, time
 from collections import namedtuple
 from datetime import datetime
 from ..wire.primitives import DecodeError, EncodeError, uuid_text
-from ..wire.frames import ErrorCode
+from ..wire.codes import ErrorCode
 from ..log.compression import CODECS, MissingCodec, compress
 from ..log.records import Record, RecordHeader, TornBatch
 from ..log.records import control_type, read_batches, read_records, write_batch

@@ -13,9 +13,8 @@ from collections import namedtuple
 from ..wire.primitives import Int32, Uuid, uuid_text
 from ..wire.schema import NOTES, Message, Span, default_of
 from ..wire.inspector import annotated
-from ..wire.frames import API_NAMES, API_VERSIONS, PEEK, error_name, explain_request, explain_response
-from ..wire.frames import read_request
-from ..broker.server import Promise
+from ..wire.codes import API_NAMES, API_VERSIONS, error_name
+from ..apis.api import Later, PEEK, explain_request, explain_response, read_request
 
 # %% ../../nbs/60_tools.trace.ipynb #a35cad87
 TITLES = """name topic topic_name topic_id group_id index partition_index partition node_id api_key member_id
@@ -117,14 +116,14 @@ class Eavesdropper:
         trace.count += 1
         self.number = trace.count
 
-    def answer(self, frame: bytes) -> 'bytes | Promise':
+    def answer(self, frame: bytes) -> 'bytes | Later':
         heard = self.trace.question(self, frame)
         try: answer = (self.guard or self.connection).answer(frame)
         except Exception as error:
             self.trace.ended(heard, error)
             raise
         finally: self.stay()
-        if isinstance(answer, Promise): return Overheard.of(answer, self.trace, heard)
+        if isinstance(answer, Later): return Overheard(answer, self.trace, heard)
         self.trace.answered(heard, answer)
         return answer
 
@@ -139,16 +138,15 @@ class Eavesdropper:
         self.connection.known = {} if self.guard else self.connection.broker.answers.known
 
 # %% ../../nbs/60_tools.trace.ipynb #9ac71958
-class Overheard(Promise):
-    "A promise; and somebody wants to know what became of it."
-    @classmethod
-    def of(cls, promise: Promise, trace: 'Trace', heard):
-        self = cls(*promise)
-        self.promise, self.trace, self.heard = promise, trace, heard
-        return self
+class Overheard(Later):
+    "An answer that takes a while; and somebody wants to know what became of it."
+    def __init__(self, later: Later, trace: 'Trace', heard):
+        self.later, self.trace, self.heard, self.timeout = later, trace, heard, later.timeout
 
-    def keep(self) -> bytes:
-        try: answer = self.promise.keep()
+    def begin(self, wake): self.later.begin(wake)
+
+    def response(self) -> bytes:
+        try: answer = self.later.response()
         except Exception as error:
             self.trace.ended(self.heard, error)
             raise
@@ -157,7 +155,7 @@ class Overheard(Promise):
 
     def cancel(self):
         self.trace.tell(self.heard, '✗', 'the client has gone before it was answered')
-        self.promise.cancel()
+        self.later.cancel()
 
 # %% ../../nbs/60_tools.trace.ipynb #20ac36bb
 Heard = namedtuple('Heard', 'who api version began broker guarded')   # a question; api is None if we don't know it

@@ -25,10 +25,10 @@ __all__ = ['add_partitions_to_txn', 'BUMPS_EPOCH', 'end_txn', 'add_offsets_to_tx
 # %% ../../nbs/45_transactions.apis.ipynb #6dc95ede
 from ..wire.primitives import *
 from ..wire.schema import *
-from ..wire.frames import CLUSTER_NAME, Api, ApiError, ErrorCode, Operation, Resource
+from ..wire.codes import ApiError, CLUSTER_NAME, ErrorCode, INTERNAL_TOPICS, Operation, Resource
+from ..apis.api import Api
 from ..log.records import TRANSACTIONAL
 from ..log.partition import StorageError
-from ..apis.describe_topic_partitions import INTERNAL_TOPICS
 from ..apis.produce import is_under_way
 from ..groups.coordinator import GroupCoordinator, not_written
 from ..groups.offsets import commit_offsets, merge, same_error, sort_out

@@ -17,7 +17,7 @@ __all__ = ['STATES', 'EMPTY', 'ONGOING', 'PREPARE_COMMIT', 'PREPARE_ABORT', 'COM
 from collections import namedtuple
 from ..wire.primitives import *
 from ..wire.schema import *
-from ..wire.frames import ApiError, ErrorCode
+from ..wire.codes import ApiError, ErrorCode
 from ..log.records import CONTROL, TRANSACTIONAL, Batch, ControlKey, EndTxnMarker
 from ..log.records import LoggedRecord, Record, write_batch
 from ..log.partition import StorageError

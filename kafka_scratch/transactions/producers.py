@@ -9,7 +9,8 @@ __all__ = ['init_producer_id', 'InitProducerIdRequest', 'InitProducerIdResponse'
 # %% ../../nbs/43_transactions.producers.ipynb #1657f5f0
 from ..wire.primitives import *
 from ..wire.schema import *
-from ..wire.frames import CLUSTER_NAME, Api, ApiError, ErrorCode, Operation, Resource
+from ..wire.codes import CLUSTER_NAME, ApiError, ErrorCode, Operation, Resource
+from ..apis.api import Api
 from ..log.partition import StorageError
 from ..cluster.controller import Controller
 

@@ -18,7 +18,8 @@ from test_wire_fixtures import WIRE, frames_of, spans_touch
 sys.path.insert(0, str(ROOT))
 from benchmarks import real_kafka
 
-from kafka_scratch.wire.frames import RequestHeader, ResponseHeader, explain_request, explain_response, find_api, read_request, write_response
+from kafka_scratch.wire.frames import RequestHeader, ResponseHeader
+from kafka_scratch.apis.api import explain_request, explain_response, find_api, read_request, write_response
 from kafka_scratch.apis.list_offsets import (CLIENT, EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP, Found, ListOffsetsPartition,
                                         ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic, answer_list_offsets, check_epoch, end_for,
                                         find_offset, is_known, list_offsets)

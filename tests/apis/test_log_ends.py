@@ -18,7 +18,8 @@ from benchmarks import real_kafka, wire
 from broker_process import Client, running
 from recording import Recorder, answer_in, framed, recorded
 from kafka_scratch.log import partition as partition_log
-from kafka_scratch.wire.frames import Api, Operation, Resource, read_request, write_response
+from kafka_scratch.wire.codes import Operation, Resource
+from kafka_scratch.apis.api import Api, read_request, write_response
 from kafka_scratch.apis.list_offsets import EARLIEST, LATEST, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic, list_offsets
 from kafka_scratch.apis.log_ends import *
 from kafka_scratch.log.partition import LogConfig, append, move_start, open_log

@@ -19,10 +19,13 @@ from test_wire_fixtures import WIRE, frames_of, spans_touch
 sys.path.insert(0, str(ROOT))
 from benchmarks import real_kafka
 
-from kafka_scratch.wire.frames import PEEK, Refused, RequestHeader, ResponseHeader, explain_request, explain_response, find_api, read_request, write_response
+from kafka_scratch.wire.frames import RequestHeader, ResponseHeader
+from kafka_scratch.apis.api import PEEK, Refused, explain_request, explain_response, find_api, read_request
+from kafka_scratch.apis.api import write_response
 from kafka_scratch.cluster.image import Image, broker_registered, partition_made, topic_made
 from kafka_scratch.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, answer_metadata, asks_for_all, live_brokers, metadata
-from kafka_scratch.cluster.metadata_log import METADATA, load_image
+from kafka_scratch.wire.codes import METADATA
+from kafka_scratch.cluster.metadata_log import load_image
 from kafka_scratch.cluster.records import BrokerEndpoint, PartitionRecord, RegisterBrokerRecord, TopicRecord
 from kafka_scratch.wire.primitives import DecodeError, Int32, uuid_bytes
 from kafka_scratch.wire.schema import kafka_json

@@ -20,7 +20,7 @@ from log_by_hand import base_offset, message_batch, split
 from kafka_scratch.client.client import (Background, Client, Line, NoBroker, Unanswered, UnknownTopic, fetch_from, find_offsets, find_topics, parse_servers,
                                   send_batch)
 from kafka_scratch.cluster.config import read_config
-from kafka_scratch.wire.frames import ErrorCode
+from kafka_scratch.wire.codes import ErrorCode
 from kafka_scratch.apis.list_offsets import EARLIEST, LATEST
 from kafka_scratch.wire.primitives import DecodeError
 

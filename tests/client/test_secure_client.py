@@ -25,7 +25,7 @@ from kafka_scratch.security.acls import AlterUserScramCredentialsRequest, ScramC
 from kafka_scratch.apis.api_versions import ApiVersion, ApiVersionsResponse, api_versions
 from kafka_scratch.client.client import Client, Line, NoBroker, find_topics
 from kafka_scratch.cluster.config import ConfigError
-from kafka_scratch.wire.frames import find_api, read_request, write_response
+from kafka_scratch.apis.api import find_api, read_request, write_response
 from kafka_scratch.apis.metadata import MetadataRequest, metadata
 from kafka_scratch.security.sasl import SaslAuthenticateResponse, SaslHandshakeResponse, sasl_authenticate, sasl_handshake
 from kafka_scratch.client.secure import MODULES, NotAdmitted, SecureLine, line_opener, read_client_config

@@ -19,7 +19,7 @@ from admin_by_hand import *
 from benchmarks import real_kafka
 from recording import recorded
 from kafka_scratch.cluster.config import DEFAULTS, setting_names, unknown_settings
-from kafka_scratch.wire.frames import ApiError, ErrorCode, Operation, Resource
+from kafka_scratch.wire.codes import ApiError, ErrorCode, Operation, Resource
 from kafka_scratch.cluster.image import Image, config_set
 from kafka_scratch.log.partition import LogConfig, StorageError
 

@@ -13,7 +13,8 @@ from benchmarks import real_kafka, wire
 
 from kafka_scratch.cluster import controller as controller_module
 from kafka_scratch.cluster.controller import Controller, found_cluster, metadata_batch, record_version, topic_records
-from kafka_scratch.cluster.metadata_log import METADATA, MetadataLog, load_image
+from kafka_scratch.wire.codes import METADATA
+from kafka_scratch.cluster.metadata_log import MetadataLog, load_image
 from kafka_scratch.cluster.records import (BeginTransactionRecord, ConfigRecord, EndTransactionRecord, FeatureLevelRecord, PartitionChangeRecord, PartitionRecord, ProducerIdsRecord,
                                             RegisterBrokerRecord, RemoveTopicRecord, TopicRecord, UserScramCredentialRecord, read_value, write_value)
 from kafka_scratch.log.partition import StorageError

@@ -18,7 +18,8 @@ from size import budget
 from kafka_scratch.cluster import image as image_module, metadata_log
 from kafka_scratch.cluster.image import Image, replay_batch
 from kafka_scratch.cluster.image_json import image_json
-from kafka_scratch.cluster.metadata_log import METADATA, MetadataLog, SegmentReader, load_image, open_metadata
+from kafka_scratch.wire.codes import METADATA
+from kafka_scratch.cluster.metadata_log import MetadataLog, SegmentReader, load_image, open_metadata
 from kafka_scratch.cluster.records import *
 from kafka_scratch.wire.primitives import DecodeError, UnsignedVarint
 from kafka_scratch.log.records import (CONTROL, Batch, ControlKey, LeaderChangeMessage, Record, SnapshotFooterRecord, SnapshotHeaderRecord,

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from size import budget
 from consumer_group_stage import Reader, Stage
 from kafka_scratch.groups.consumer import LEAVE_EPOCH, LEAVE_STATIC_EPOCH, UNREVOKED_PARTITIONS
-from kafka_scratch.wire.frames import ErrorCode
+from kafka_scratch.wire.codes import ErrorCode
 
 TOPICS = ['a', 'b', 'c', 'd.1']
 WISHES = st.sampled_from([['a'], ['b'], ['a', 'b'], ['a', 'b', 'c'], [], ['nobody']])

@@ -15,7 +15,8 @@ from kafka_scratch.groups.consumer import (
     LEAVE_EPOCH, ClassicMemberMetadata, ClassicProtocol, ConsumerGroupMemberMetadataValue,
     ConsumerGroupPartitionMetadataKey, ConsumerGroupPartitionMetadataValue, TopicMetadata, as_assignment)
 from kafka_scratch.groups.coordinator import read_key, read_state, write_key, write_state
-from kafka_scratch.wire.frames import ErrorCode, Operation, RequestHeader, Resource
+from kafka_scratch.wire.frames import RequestHeader
+from kafka_scratch.wire.codes import ErrorCode, Operation, Resource
 from kafka_scratch.groups.classic import LeaveGroupRequest, MemberIdentity, answer_leave_group
 from kafka_scratch.groups.admin import DeleteGroupsRequest, ListGroupsRequest, answer_delete_groups, answer_list_groups
 from kafka_scratch.groups.offsets import OffsetCommitKey, OffsetCommitValue

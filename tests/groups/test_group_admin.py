@@ -2,7 +2,7 @@
 import pytest
 
 from test_groups import NOW, Other, Table, desk
-from kafka_scratch.wire.frames import AUTHORIZED_OPERATIONS_OMITTED, ErrorCode, Operation, Resource
+from kafka_scratch.wire.codes import AUTHORIZED_OPERATIONS_OMITTED, ErrorCode, Operation, Resource
 from kafka_scratch.groups.admin import *
 from kafka_scratch.groups.classic import EMPTY, PREPARING, STABLE
 from kafka_scratch.groups.offsets import OffsetCommitKey, OffsetCommitValue

@@ -10,7 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from size import budget
 from kafka_scratch.groups.coordinator import Pending
-from kafka_scratch.wire.frames import Caller, ErrorCode
+from kafka_scratch.wire.codes import ErrorCode
+from kafka_scratch.apis.api import Caller
 from kafka_scratch.groups.classic import (COMPLETING, EMPTY, PREPARING, STABLE, ClassicGroup, GroupAnswers, GroupConfig, HeartbeatRequest, JoinGroupRequest,
                                   JoinGroupRequestProtocol, MemberIdentity, SyncGroupRequest, SyncGroupRequestAssignment, restore)
 from kafka_scratch.log.partition import StorageError

@@ -26,7 +26,8 @@ from benchmarks.real_kafka import RealKafka
 from kafka_scratch.groups.heartbeat import (ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest, consumer_group_describe,
                                                     consumer_group_heartbeat)
 from kafka_scratch.groups.coordinator import FindCoordinatorRequest, Pending, find_coordinator, write_state
-from kafka_scratch.wire.frames import Caller, ErrorCode, Operation
+from kafka_scratch.wire.codes import ErrorCode, Operation
+from kafka_scratch.apis.api import Caller
 from kafka_scratch.groups.admin import (DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest, delete_groups, describe_groups,
                                        list_groups)
 from kafka_scratch.groups.classic import *

@@ -24,7 +24,8 @@ import group_messages as other
 import test_declarations as declarations
 from kafka_scratch.cluster.config import ConfigError, Properties
 from kafka_scratch.groups.coordinator import GroupCoordinator, Timers
-from kafka_scratch.wire.frames import Operation, Resource, read_request
+from kafka_scratch.wire.codes import Operation, Resource
+from kafka_scratch.apis.api import read_request
 from kafka_scratch.groups.offsets import *
 from kafka_scratch.log.partition import StorageError
 from kafka_scratch.wire.primitives import Int16

@@ -9,10 +9,11 @@ from kafka_scratch.cluster.config import Properties, read_config
 from kafka_scratch.apis.configs import *
 from kafka_scratch.cluster.settings import *
 from kafka_scratch.cluster.controller import Controller
-from kafka_scratch.wire.frames import read_request, write_response
+from kafka_scratch.apis.api import read_request, write_response
 from kafka_scratch.cluster.logs import Logs, begin_logs, end_logs
 from kafka_scratch.apis.metadata import MetadataRequest, MetadataRequestTopic
-from kafka_scratch.cluster.metadata_log import METADATA, MetadataLog
+from kafka_scratch.wire.codes import METADATA
+from kafka_scratch.cluster.metadata_log import MetadataLog
 from kafka_scratch.cluster.records import BrokerEndpoint, ConfigRecord, FeatureLevelRecord, RegisterBrokerRecord
 from kafka_scratch.apis.topics import *
 from kafka_scratch.apis.topics import create_topics, create_partitions, delete_topics, describe_cluster, metadata_creating

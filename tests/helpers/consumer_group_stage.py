@@ -10,7 +10,8 @@ from kafka_scratch.groups.heartbeat import (ConsumerGroupHeartbeatRequest, answe
                                                     consumer_group_describe, consumer_group_heartbeat)
 from kafka_scratch.groups.consumer import as_assignment, as_topic_partitions, replayed
 from kafka_scratch.groups.coordinator import GroupCoordinator, Timers, read_key, read_state
-from kafka_scratch.wire.frames import Caller, ErrorCode, read_request
+from kafka_scratch.wire.codes import ErrorCode
+from kafka_scratch.apis.api import Caller, read_request
 from kafka_scratch.cluster.image import Image, partition_made, topic_made, topic_removed
 from kafka_scratch.cluster.records import PartitionRecord, RemoveTopicRecord, TopicRecord
 from kafka_scratch.log.partition import StorageError

@@ -10,10 +10,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from kafka_scratch.groups import classic as groups
-from kafka_scratch.broker.server import Broker, Promise
+from kafka_scratch.apis.api import Later
+from kafka_scratch.broker.server import Broker
 from kafka_scratch.cluster.config import Properties
 from kafka_scratch.groups.coordinator import GroupCoordinator, Timers, read_key, read_state
-from kafka_scratch.wire.frames import Caller, find_api
+from kafka_scratch.apis.api import Caller, find_api
 from kafka_scratch.wire.schema import Message
 
 RECORDED = Path(__file__).parents[1]/'fixtures'/'wire'/'recorded'
@@ -104,14 +105,14 @@ class Conversation:
         if int.from_bytes(raw[4:6], 'big') not in self.desk.broker.apis: return None, None, None
         api, version = find_api(raw[4:], self.desk.broker.apis)
         answer = self.desk.broker.answer(raw[4:])
-        if isinstance(answer, Promise): answer.begin(lambda: None)
+        if isinstance(answer, Later): answer.begin(lambda: None)
         return api, version, answer
 
     def hear(self, name: str, connection: str, at: int, theirs: bytes, api, version, ours):
         if api is None or api.key == 68: return   # an API that we don't have; one with answers that differ (its own tests have more)
-        if isinstance(ours, Promise):
-            if not ours.later.settled: return self.different.append((name, at, connection, 'no answer'))
-            ours = ours.keep()
+        if isinstance(ours, Later):
+            if not ours.settled: return self.different.append((name, at, connection, 'no answer'))
+            ours = ours.response()
         self.heard += 1
         ours, theirs, start = in_order(api, version, ours), in_order(api, version, theirs), 8 + api.response_header_version(version)
         if ours != theirs: self.different.append((name, at, connection, *(api.response.decode(raw, version, start) for raw in (ours, theirs))))

@@ -2,7 +2,7 @@
 
 Declared here, and not taken from the chapters that serve them: what plays the client should not come from the broker.
 """
-from kafka_scratch.wire.frames import Api
+from kafka_scratch.apis.api import Api
 from kafka_scratch.wire.primitives import *
 from kafka_scratch.wire.schema import *
 

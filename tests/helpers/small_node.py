@@ -6,7 +6,8 @@ from kafka_scratch.cluster.config import read_config, read_properties
 from kafka_scratch.cluster.controller import Controller, topic_records
 from kafka_scratch.groups.coordinator import GroupCoordinator, StateLog, Timers
 from kafka_scratch.cluster.logs import Logs, begin_logs
-from kafka_scratch.cluster.metadata_log import METADATA, MetadataLog
+from kafka_scratch.wire.codes import METADATA
+from kafka_scratch.cluster.metadata_log import MetadataLog
 from kafka_scratch.cluster.records import FeatureLevelRecord
 from kafka_scratch.broker.node import APIS
 from kafka_scratch.groups.offsets import commit_offsets  # noqa: F401: now we know what the records of groups mean

@@ -20,7 +20,8 @@ from benchmarks import real_kafka
 from kafka_scratch.groups.coordinator import FindCoordinatorRequest, FindCoordinatorResponse, partition_of
 from kafka_scratch.apis.describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, TopicRequest
 from kafka_scratch.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from kafka_scratch.wire.frames import ErrorCode, RequestHeader
+from kafka_scratch.wire.frames import RequestHeader
+from kafka_scratch.wire.codes import ErrorCode
 from kafka_scratch.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
 from kafka_scratch.apis.log_ends import (DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsResponse, DeleteRecordsTopic, OffsetForLeaderEpochRequest,
                                     OffsetForLeaderEpochResponse, OffsetForLeaderPartition, OffsetForLeaderTopic)

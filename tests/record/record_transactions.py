@@ -19,7 +19,7 @@ from benchmarks.real_kafka import RealKafka, run_tool
 from broker_process import Client
 from kafka_scratch.groups.coordinator import FindCoordinatorRequest
 from kafka_scratch.apis.fetch import FetchPartition, FetchRequest, FetchTopic
-from kafka_scratch.wire.frames import API_NAMES
+from kafka_scratch.wire.codes import API_NAMES
 from kafka_scratch.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kafka_scratch.broker.node import APIS
 from kafka_scratch.groups.offsets import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics

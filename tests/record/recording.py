@@ -9,7 +9,9 @@ from pathlib import Path
 if __package__ in (None, ''): sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from broker_process import Client
-from kafka_scratch.wire.frames import API_NAMES, Api, RequestHeader
+from kafka_scratch.wire.frames import RequestHeader
+from kafka_scratch.wire.codes import API_NAMES
+from kafka_scratch.apis.api import Api
 from kafka_scratch.wire.primitives import Int32
 
 RECORDED = Path(__file__).parents[1]/'fixtures'/'wire'/'recorded'

@@ -12,7 +12,8 @@ from kafka_scratch.security.acls import (AclConfig, AclCreation, AlterUserScramC
 from kafka_scratch.broker.server import Broker
 from kafka_scratch.cluster.config import ConfigError, read_properties
 from kafka_scratch.apis.describe_topic_partitions import operations_on
-from kafka_scratch.wire.frames import Caller, Operation, Refused, Resource, find_api
+from kafka_scratch.wire.codes import Operation, Resource
+from kafka_scratch.apis.api import Caller, Refused, find_api
 from kafka_scratch.cluster.image import Image, apply_record
 from kafka_scratch.cluster.records import AccessControlEntryRecord, ClientQuotaRecord, EntityData
 from kafka_scratch.log.partition import StorageError

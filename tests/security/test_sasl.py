@@ -9,9 +9,10 @@ from hypothesis import example, given, strategies as st
 
 from size import budget
 from kafka_scratch.apis.api_versions import api_versions
-from kafka_scratch.broker.server import Broker, Promise
+from kafka_scratch.apis.api import Later
+from kafka_scratch.broker.server import Broker
 from kafka_scratch.cluster.config import ConfigError, Listener, read_properties
-from kafka_scratch.wire.frames import PEEK, Caller, Refused
+from kafka_scratch.apis.api import PEEK, Caller, Refused
 from kafka_scratch.cluster.image import Image
 from kafka_scratch.apis.metadata import metadata
 from kafka_scratch.cluster.records import UserScramCredentialRecord
@@ -47,9 +48,9 @@ class Talk:
         try:
             if not 0 < len(data) - 4 <= self.reader.max_size or int.from_bytes(data[:4], 'big') != len(data) - 4: raise Refused('of no use')
             said = self.guard.answer(data[4:])
-            if not isinstance(said, Promise): return said
-            assert said.later.timeout == 0.1
-            return said.keep()
+            if not isinstance(said, Later): return said
+            assert said.timeout == 0.1
+            return said.response()
         except (Refused, DecodeError) as error:
             self.closed = True
             for secret in (*USERS.values(), 'pencil'): assert secret not in str(error)

@@ -16,7 +16,8 @@ from size import needs_kafka
 from benchmarks import real_kafka
 from broker_process import PATIENCE, Client, environment, free_port, run_to_end, wait_until
 from kafka_scratch.broker.server import APIS
-from kafka_scratch.wire.frames import API_NAMES, find_api
+from kafka_scratch.wire.codes import API_NAMES
+from kafka_scratch.apis.api import find_api
 from kafka_scratch.apis.metadata import MetadataRequest, MetadataResponse
 from kafka_scratch.apis.api_versions import ApiVersionsRequest
 from security_by_hand import AUTHORIZER, JAAS, USERS, Certificates, Person, Prover, doors, framed, needs_openssl, plain, recorded

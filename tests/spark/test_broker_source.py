@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks import real_kafka
 
 from kafka_scratch.client.client import Client, NoBroker, Unanswered, UnknownTopic, send_batch
-from kafka_scratch.wire.frames import ErrorCode
+from kafka_scratch.wire.codes import ErrorCode
 from kafka_scratch.log.reader import Damaged
 from kafka_scratch.log.records import CONTROL, TRANSACTIONAL
 from kafka_scratch.log.segments import segments

@@ -11,7 +11,8 @@ if reason := spark_absent(): pytest.skip(reason, allow_module_level=True)
 import pyarrow as pa
 
 from kafka_scratch.cluster.image_json import configs_json
-from kafka_scratch.cluster.metadata_log import METADATA, load_image
+from kafka_scratch.wire.codes import METADATA
+from kafka_scratch.cluster.metadata_log import load_image
 from kafka_scratch.cluster.records import *
 from kafka_scratch.wire.primitives import *
 from kafka_scratch.log.records import CONTROL, Record, control_type, read_batches, read_records, write_batch

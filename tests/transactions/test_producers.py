@@ -6,7 +6,7 @@ import pytest
 from broker_process import running
 from small_node import SmallNode
 
-from kafka_scratch.wire.frames import ErrorCode, Operation, Resource
+from kafka_scratch.wire.codes import ErrorCode, Operation, Resource
 from kafka_scratch.log.partition import StorageError
 from kafka_scratch.transactions.producers import InitProducerIdRequest, InitProducerIdResponse, ProducerIds, answer_init_producer_id
 from kafka_scratch.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData, answer_produce

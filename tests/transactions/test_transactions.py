@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from small_node import START, SmallNode
 
-from kafka_scratch.wire.frames import ApiError, ErrorCode, Operation
+from kafka_scratch.wire.codes import ApiError, ErrorCode, Operation
 from kafka_scratch.cluster.logs import Logs, end_logs
 from kafka_scratch.broker.node import APIS
 from kafka_scratch.groups.offsets import OffsetCommitKey, OffsetCommitValue

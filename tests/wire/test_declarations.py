@@ -17,7 +17,8 @@ from size import jars_absent, real_kafka
 from kafka import errors as kafka_python_errors
 
 from kafka_scratch.broker.node import APIS
-from kafka_scratch.wire.frames import API_NAMES, ERROR_NAMES, RequestHeader, ResponseHeader
+from kafka_scratch.wire.frames import RequestHeader, ResponseHeader
+from kafka_scratch.wire.codes import API_NAMES, ERROR_NAMES
 from kafka_scratch.cluster.records import RECORD_TYPES
 from kafka_scratch.wire.primitives import Array, Boolean, Bytes, Float64, Int8, Int16, Int32, Int64, String, UInt16, UInt32, Uuid
 from kafka_scratch.log.records import CONTROL_VALUES

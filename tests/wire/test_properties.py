@@ -22,11 +22,12 @@ from size import budget, later
 import kafka_scratch
 from kafka_scratch.log import records
 from kafka_scratch.wire import primitives
-from kafka_scratch.broker.server import Broker, Promise
+from kafka_scratch.broker.server import Broker
 from kafka_scratch.groups.consumer import TaggedStruct
 from kafka_scratch.broker.node import APIS
 from kafka_scratch.cluster.config import Config, ConfigError, Listener, parse_listener, parse_properties, read_config
-from kafka_scratch.wire.frames import FrameReader, Refused, RequestHeader, explain_request, explain_response
+from kafka_scratch.wire.frames import FrameReader, RequestHeader
+from kafka_scratch.apis.api import Later, Refused, explain_request, explain_response
 from kafka_scratch.cluster.image import replay_value
 from kafka_scratch.cluster.image_json import image_json
 from kafka_scratch.wire.inspector import Inspection, inspect
@@ -304,7 +305,7 @@ def test_any_request_is_explained_and_answered_or_refused(raw):
     try: response = Broker().answer(raw[4:])
     except (DecodeError, Refused): return
     if response == b'': assert raw[4:6] == b'\0\0'   # a Produce request may want no answer
-    elif isinstance(response, Promise): assert raw[4:6] == b'\0\1' and response.keep()[4:8] == raw[8:12]   # a Fetch may be ready to wait
+    elif isinstance(response, Later): assert raw[4:6] == b'\0\1' and response.response()[4:8] == raw[8:12]   # a Fetch may be ready to wait
     else: assert response[4:8] == raw[8:12] and int.from_bytes(response[:4], 'big') == len(response) - 4
 
 
