@@ -32,5 +32,5 @@ if sys.version_info < (3, 11):
     sys.exit("kafka_scratch needs Python 3.11 or newer, and this is %d.%d." % sys.version_info[:2])
 sys.path[:] = [entry for entry in sys.path if entry]
 import runpy
-runpy.run_module("kafka_scratch.broker.node", run_name="__main__", alter_sys=True)
+runpy.run_module("kafka_scratch.broker.server", run_name="__main__", alter_sys=True)
 ' "$@"

@@ -140,7 +140,7 @@ def inspections(buf: bytes,
                 metadata: bool = False,        # and one of the metadata log
                 inside: bool = True):          # show what is in compressed batches, too
     "What there is to show: one inspection per frame, or one for a whole segment."
-    from kafka_scratch.broker.node import APIS
+    from kafka_scratch.broker.apis import APIS
     if response:
         api, version = find_named_api(response, APIS)
         for number, frame in enumerate(frames_in(buf), 1):
@@ -218,22 +218,19 @@ def serve_config(options):
 def serve_command(options) -> int:
     "Starts the broker."
     import asyncio
-    from kafka_scratch.broker.server import new_event_loop, open_missing_streams, run, say
+    from kafka_scratch.broker.node import say
+    from kafka_scratch.broker.server import new_event_loop, open_missing_streams, run
     from kafka_scratch.cluster.config import ConfigError
-    from kafka_scratch.broker.node import Node
     if options.trace not in (None, 'short', 'full') and options.properties is None:   # --trace server.properties
         options.trace, options.properties = 'short', options.trace
     if options.trace not in (None, 'short', 'full'):
         raise BadInput(f'--trace is short or full, not {options.trace!r}')
     open_missing_streams()
-    def start(config):
-        node = Node(config)
-        if options.trace:
-            from kafka_scratch.tools.trace import tracing
-            tracing(node, lambda line: say(line, sys.stdout), options.trace == 'full')
-        return node
+    def trace(server):
+        from kafka_scratch.tools.trace import tracing
+        if options.trace: tracing(server, lambda line: say(line, sys.stdout), options.trace == 'full')
     try:
-        with asyncio.Runner(loop_factory=new_event_loop) as runner: runner.run(run(serve_config(options), start))
+        with asyncio.Runner(loop_factory=new_event_loop) as runner: runner.run(run(serve_config(options), trace))
     except (ConfigError, DecodeError, OSError) as error:
         say(f'kafka-scratch: {error}', sys.stderr)
         return 1

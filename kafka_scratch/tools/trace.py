@@ -4,12 +4,14 @@
 
 # %% auto #0
 __all__ = ['TITLES', 'UNSAID', 'SECRETS', 'SENSITIVE', 'Heard', 'WITH_SECRETS', 'brief', 'is_said', 'field_text', 'value_text',
-           'plain', 'records_text', 'errors_in', 'is_secret', 'hidden', 'Eavesdropper', 'Overheard', 'time_of_day',
-           'sized', 'Lines', 'every_byte', 'understand', 'Telling', 'Trace', 'tracing']
+           'plain', 'records_text', 'errors_in', 'is_secret', 'hidden', 'Listening', 'Overheard', 'time_of_day',
+           'sized', 'Trace', 'tell', 'every_byte', 'understand', 'question', 'answered', 'ended', 'start_listening',
+           'listen', 'stop_listening', 'tracing']
 
 # %% ../../nbs/60_tools.trace.ipynb #7d791a59
 import re, time
 from collections import namedtuple
+from functools import partial
 from ..wire.primitives import Int32, Uuid, uuid_text
 from ..wire.schema import NOTES, Message, Span, default_of
 from ..wire.inspector import annotated
@@ -109,33 +111,23 @@ def hidden(buf: bytes, spans: list[Span]) -> tuple[bytes, list[Span]]:
     return bytes(buf), found
 
 # %% ../../nbs/60_tools.trace.ipynb #f95042fc
-class Eavesdropper:
-    "Stands before one connection like a guard, lets everything pass, and tells what it heard."
-    def __init__(self, trace: 'Trace', connection, guard):
-        self.trace, self.connection, self.guard = trace, connection, guard
+class Listening:
+    "In the place of a connection's `handle`: lets everything pass, and tells what it heard."
+    def __init__(self, trace: 'Trace', handle, guarded: bool # may there be passwords in it?
+                ):
+        self.trace, self.handle, self.guarded = trace, handle, guarded
         trace.count += 1
         self.number = trace.count
 
-    def answer(self, frame: bytes) -> 'bytes | Later':
-        heard = self.trace.question(self, frame)
-        try: answer = (self.guard or self.connection).answer(frame)
+    def __call__(self, frame: bytes) -> bytes | Later:
+        heard = question(self.trace, self, frame)
+        try: answer = self.handle(frame)
         except Exception as error:
-            self.trace.ended(heard, error)
+            ended(self.trace, heard, error)
             raise
-        finally: self.stay()
         if isinstance(answer, Later): return Overheard(answer, self.trace, heard)
-        self.trace.answered(heard, answer)
+        answered(self.trace, heard, answer)
         return answer
-
-    def stay(self):
-        "A guard who has seen enough leaves; we don't."
-        connection = self.connection
-        if connection.guard is not self and self.trace.active: self.guard, connection.guard = connection.guard, self
-        connection.known = {}
-
-    def leave(self):
-        self.connection.guard = self.guard
-        self.connection.known = {} if self.guard else self.connection.broker.answers.known
 
 # %% ../../nbs/60_tools.trace.ipynb #9ac71958
 class Overheard(Later):
@@ -148,17 +140,17 @@ class Overheard(Later):
     def response(self) -> bytes:
         try: answer = self.later.response()
         except Exception as error:
-            self.trace.ended(self.heard, error)
+            ended(self.trace, self.heard, error)
             raise
-        self.trace.answered(self.heard, answer)
+        answered(self.trace, self.heard, answer)
         return answer
 
     def cancel(self):
-        self.trace.tell(self.heard, '✗', 'the client has gone before it was answered')
+        tell(self.trace, self.heard, '✗', 'the client has gone before it was answered')
         self.later.cancel()
 
 # %% ../../nbs/60_tools.trace.ipynb #20ac36bb
-Heard = namedtuple('Heard', 'who api version began broker guarded')   # a question; api is None if we don't know it
+Heard = namedtuple('Heard', 'who api version began guarded')   # a question; api is None if we don't know it
 
 def time_of_day() -> str:
     now = time.time()
@@ -169,18 +161,24 @@ def sized(text: str, size: int, took: str = '') -> str:
     return f'({size} bytes{", " * bool(took)}{took}) {text}'.rstrip()
 
 # %% ../../nbs/60_tools.trace.ipynb #62edbfad
-class Lines:
-    "Writes lines, one for each thing that was heard."
-    def __init__(self, write, full: bool = False, clock=time_of_day, timer=time.perf_counter, widest: int = 240):
+class Trace:
+    "Tells what a server hears and says, until `stop()`."
+    def __init__(self, server, write, full: bool = False, clock=time_of_day, timer=time.perf_counter, widest: int = 240):
         self.write, self.full, self.clock, self.timer, self.widest = write, full, clock, timer, widest
+        self.server, self.count = server, 0   # connections that were listened to
+        self.before = []                      # how the acceptors were: (acceptor, guard, recall)
 
-    def tell(self, heard: Heard, arrow: str, text: str, more: list[str] = []):
-        "A line, and what stands below it."
-        name = f'{API_NAMES[heard.api.key]} v{heard.version}' if heard.api else 'no request'
-        line = f'{self.clock()} {heard.who:<14} {arrow} {name} {text}'.rstrip()
-        if len(line) > self.widest and not more: line = line[:self.widest - 1] + '…'
-        try: self.write('\n'.join([line, *('    ' + each for each in more)]))
-        except (OSError, ValueError): pass   # nobody reads it: no reason to stop serving
+    def stop(self): stop_listening(self)
+    def __enter__(self): return self
+    def __exit__(self, *_): self.stop()
+
+def tell(trace: Trace, heard: Heard, arrow: str, text: str, more: list[str] = []):
+    "A line, and what belongs below it."
+    name = f'{API_NAMES[heard.api.key]} v{heard.version}' if heard.api else 'no request'
+    line = f'{trace.clock()} {heard.who:<14} {arrow} {name} {text}'.rstrip()
+    if len(line) > trace.widest and not more: line = line[:trace.widest - 1] + '…'
+    try: trace.write('\n'.join([line, *('    ' + each for each in more)]))
+    except (OSError, ValueError): pass   # nobody reads it: no reason to stop serving
 
 # %% ../../nbs/60_tools.trace.ipynb #d9fa73c9
 WITH_SECRETS = {API_NAMES.index(name) for name in (
@@ -197,75 +195,79 @@ def every_byte(heard: Heard, buf: bytes, explain, longest: int = 64 # bytes of a
     return [*lines, *([f'✗ understood up to offset {found.end}: {found.error}'] if found.error else [])]
 
 # %% ../../nbs/60_tools.trace.ipynb #89d00d0c
-def understand(frame: bytes, broker, guarded: bool) -> tuple:
+def understand(frame: bytes, node, guarded: bool) -> tuple:
     "A request's API (None if we don't know it), its version, the name of the client, and what it says."
     key, version, _ = PEEK.unpack_from(frame) if len(frame) >= PEEK.size else (-1, 0, 0)
-    api = broker.apis.get(key)
+    api = node.apis.get(key)
     if not api or version not in api.request.VERSIONS:
         told = api and (key == API_VERSIONS or not guarded)   # of ApiVersions any version may be asked for
         return api if told else None, version, '', ''
     try:
         header, request = read_request(frame, api, version)
-        return api, version, header.client_id or '', brief(request, broker.image.topics_by_id)
+        return api, version, header.client_id or '', brief(request, node.image.topics_by_id)
     except Exception:   # an unknown kind of bytes, perhaps a password
         return None if guarded else api, version, '', ''
 
 # %% ../../nbs/60_tools.trace.ipynb #a4eafe06
-class Telling(Lines):
-    "Tells what was asked and what was answered."
-    def question(self, listener: Eavesdropper, frame: bytes) -> Heard:
-        broker, guarded = listener.connection.broker, bool(listener.guard)
-        api, version, client_id, text = understand(frame, broker, guarded)
-        who = f'#{listener.number} {plain(client_id, 30) if client_id else ""}'.rstrip()
-        heard = Heard(who, api, version, self.timer(), broker, guarded)
-        framed = Int32.write(len(frame)) + frame
-        more = every_byte(heard, framed, lambda: explain_request(framed, {api.key: api})) if self.full and api else []
-        self.tell(heard, '→', sized(text, len(framed)), more)
-        return heard
+def question(trace: Trace, listening: Listening, frame: bytes) -> Heard:
+    "A line for what was asked."
+    api, version, client_id, text = understand(frame, trace.server.node, listening.guarded)
+    who = f'#{listening.number} {plain(client_id, 30) if client_id else ""}'.rstrip()
+    heard = Heard(who, api, version, trace.timer(), listening.guarded)
+    framed = Int32.write(len(frame)) + frame
+    more = every_byte(heard, framed, lambda: explain_request(framed, {api.key: api})) if trace.full and api else []
+    tell(trace, heard, '→', sized(text, len(framed)), more)
+    return heard
 
-    def answered(self, heard: Heard, answer: bytes):
-        took = f'{(self.timer() - heard.began) * 1000:.1f} ms'
-        if not answer: return self.tell(heard, '←', f'nothing, as it was asked ({took})')
-        api, version, text, more = heard.api, heard.version, '', []
-        try:
-            if api:
-                if api.key == API_VERSIONS and version not in api.request.VERSIONS: version = 0   # all understand it
-                response = api.response.decode(answer, version, 8 + api.response_header_version(version))
-                text = ' '.join([*errors_in(response), brief(response, heard.broker.image.topics_by_id)])
-                if self.full: more = every_byte(heard, answer, lambda: explain_response(answer, api, version))
-        except Exception as error: text = f'(not to be read: {type(error).__name__})'
-        self.tell(heard, '←', sized(text, len(answer), took), more)
+def answered(trace: Trace, heard: Heard, answer: bytes):
+    "A line for what was answered."
+    took = f'{(trace.timer() - heard.began) * 1000:.1f} ms'
+    if not answer: return tell(trace, heard, '←', f'nothing, as it was asked ({took})')
+    api, version, text, more = heard.api, heard.version, '', []
+    try:
+        if api:
+            if api.key == API_VERSIONS and version not in api.request.VERSIONS: version = 0   # all understand it
+            response = api.response.decode(answer, version, 8 + api.response_header_version(version))
+            text = ' '.join([*errors_in(response), brief(response, trace.server.node.image.topics_by_id)])
+            if trace.full: more = every_byte(heard, answer, lambda: explain_response(answer, api, version))
+    except Exception as error: text = f'(not to be read: {type(error).__name__})'
+    tell(trace, heard, '←', sized(text, len(answer), took), more)
 
-    def ended(self, heard: Heard, error: Exception):
-        words = getattr(error, 'last_words', b'')
-        if words: self.answered(heard, words)
-        self.tell(heard, '✗', f'closed: {error}')
+def ended(trace: Trace, heard: Heard, error: Exception):
+    "A line for a connection that is closed."
+    words = getattr(error, 'last_words', b'')
+    if words: answered(trace, heard, words)
+    tell(trace, heard, '✗', f'closed: {error}')
 
 # %% ../../nbs/60_tools.trace.ipynb #ad977e48
-class Trace(Telling):
-    "Tells what a server hears and says, until `stop()`."
-    def __init__(self, server, write, full: bool = False, **options):
-        super().__init__(write, full, **options)
-        self.server, self.guard_for, self.count, self.active = server, server.guard_for, 0, True
-        server.guard_for = self.listen
-        for connection in server.connections:
-            connection.guard, connection.known = Eavesdropper(self, connection, connection.guard), {}
+def start_listening(trace: Trace):
+    "From here on, everything is heard: on connections that are there, and on those that come."
+    for acceptor in trace.server.acceptors:
+        trace.before.append((acceptor, acceptor.guard, acceptor.recall))
+        guarded = acceptor.guard is not None
+        for connection in acceptor.connections:
+            connection.handle, connection.recall = Listening(trace, connection.handle, guarded), None
+        acceptor.guard, acceptor.recall = partial(listen, trace, acceptor.guard), None
 
-    def listen(self, connection) -> Eavesdropper: return Eavesdropper(self, connection, self.guard_for(connection))
+def listen(trace: Trace, guard, connection) -> Listening:
+    "For a new connection, in the place of its guard."
+    return Listening(trace, guard(connection) if guard else connection.answer, guard is not None)
 
-    def stop(self):
-        "From here on, nobody listens."
-        self.active, self.server.guard_for = False, self.guard_for
-        for connection in self.server.connections:
-            if isinstance(connection.guard, Eavesdropper): connection.guard.leave()
-
-    def __enter__(self): return self
-    def __exit__(self, *_): self.stop()
+def stop_listening(trace: Trace):
+    "From here on, nobody listens."
+    for acceptor, guard, recall in trace.before:
+        acceptor.guard, acceptor.recall = guard, recall
+        for connection in acceptor.connections:
+            if isinstance(connection.handle, Listening):
+                connection.handle, connection.recall = connection.handle.handle, recall
+    trace.before = []
 
 # %% ../../nbs/60_tools.trace.ipynb #26cb4d5f
-def tracing(server,                # a Server or Node
+def tracing(server,                # a Server
             write=print,           # is given one line after the other
             full: bool = False,    # with every byte
             **options) -> Trace:
     "Tells what a server hears and says, in its own thread: `with tracing(server): …`, or until `.stop()`."
-    return Trace(server, write, full, **options)
+    trace = Trace(server, write, full, **options)
+    start_listening(trace)
+    return trace

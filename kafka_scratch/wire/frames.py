@@ -29,7 +29,7 @@ class FrameReader:
 
     def feed(self, data: bytes):
         "Takes what has arrived. The frames that are complete now, without their lengths, one after the other."
-        if self.at == len(self.data) and not self.late: self.data, self.at = data, 0
+        if not self.data and not self.late: self.data = data
         else: self.late += data
         return iter(self.next_frame, None)
 
@@ -38,8 +38,9 @@ class FrameReader:
         if not self.has(4): return None
         size = frame_size(self.data, self.at, self.max_size)
         if not self.has(4 + size): return None
-        start, self.at = self.at + 4, self.at + 4 + size
-        return self.data[start:self.at]
+        frame, self.at = self.data[self.at + 4:self.at + 4 + size], self.at + 4 + size
+        if self.at == len(self.data): self.data, self.at = b'', 0   # nothing is kept that was handed out
+        return frame
 
     def has(self, needed: int) -> bool:
         "Are so many bytes in hand? What came since is taken in when it is enough, and not piece by piece."

@@ -10,7 +10,7 @@ import pytest
 
 from broker_process import FIXTURES, running
 from by_hand import API_VERSIONS, DESCRIBE_TOPIC_PARTITIONS, api_versions, correlation_id, describe, read_api_versions, read_describe, read_features
-from kafka_scratch.broker.node import APIS
+from kafka_scratch.broker.apis import APIS
 from kafka_scratch.cluster.records import FeatureLevelRecord, PartitionRecord, TopicRecord, write_value
 from kafka_scratch.wire.primitives import uuid_bytes
 from kafka_scratch.log.records import Record, write_batch

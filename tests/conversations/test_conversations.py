@@ -17,7 +17,7 @@ from kafka_scratch.client.client import write_request
 from kafka_scratch.log.checksums import crc32c
 from kafka_scratch.apis.configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest, incremental_alter_configs
 from kafka_scratch.apis.api import read_request
-from kafka_scratch.broker.node import APIS
+from kafka_scratch.broker.apis import APIS
 from kafka_scratch.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData, produce
 from kafka_scratch.log.records import CRC_ENDS, CRC_STARTS, Record, read_batches, read_records, write_batch
 from kafka_scratch.wire.schema import Message

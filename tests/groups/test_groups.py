@@ -33,7 +33,7 @@ from kafka_scratch.groups.admin import (DeleteGroupsRequest, DescribeGroupsReque
 from kafka_scratch.groups.classic import *
 from kafka_scratch.cluster.image import Image, partition_made, topic_made
 from kafka_scratch.cluster.records import PartitionRecord, TopicRecord
-from kafka_scratch.broker.node import APIS
+from kafka_scratch.broker.apis import APIS
 from kafka_scratch.groups.offsets import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
 from kafka_scratch.log.records import Record, read_batches, read_records, write_batch
 from kafka_scratch.apis.topics import DeleteTopicsRequest, delete_topics

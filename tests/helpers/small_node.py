@@ -9,7 +9,7 @@ from kafka_scratch.cluster.logs import Logs, begin_logs
 from kafka_scratch.wire.codes import METADATA
 from kafka_scratch.cluster.metadata_log import MetadataLog
 from kafka_scratch.cluster.records import FeatureLevelRecord
-from kafka_scratch.broker.node import APIS
+from kafka_scratch.broker.apis import APIS
 from kafka_scratch.groups.offsets import commit_offsets  # noqa: F401: now we know what the records of groups mean
 from kafka_scratch.transactions.coordinator import TransactionCoordinator, transaction_store
 

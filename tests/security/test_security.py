@@ -15,7 +15,7 @@ import pytest
 from size import needs_kafka
 from benchmarks import real_kafka
 from broker_process import PATIENCE, Client, environment, free_port, run_to_end, wait_until
-from kafka_scratch.broker.server import APIS
+from kafka_scratch.broker.apis import APIS
 from kafka_scratch.wire.codes import API_NAMES
 from kafka_scratch.apis.api import find_api
 from kafka_scratch.apis.metadata import MetadataRequest, MetadataResponse

@@ -12,7 +12,7 @@ from small_node import START, SmallNode
 
 from kafka_scratch.wire.codes import ApiError, ErrorCode, Operation
 from kafka_scratch.cluster.logs import Logs, end_logs
-from kafka_scratch.broker.node import APIS
+from kafka_scratch.broker.apis import APIS
 from kafka_scratch.groups.offsets import OffsetCommitKey, OffsetCommitValue
 from kafka_scratch.log.partition import LogConfig, StorageError
 from kafka_scratch.wire.primitives import Int16

@@ -16,7 +16,7 @@ import pytest
 from size import jars_absent, real_kafka
 from kafka import errors as kafka_python_errors
 
-from kafka_scratch.broker.node import APIS
+from kafka_scratch.broker.apis import APIS
 from kafka_scratch.wire.frames import RequestHeader, ResponseHeader
 from kafka_scratch.wire.codes import API_NAMES, ERROR_NAMES
 from kafka_scratch.cluster.records import RECORD_TYPES

@@ -24,7 +24,7 @@ from kafka_scratch.log import records
 from kafka_scratch.wire import primitives
 from kafka_scratch.broker.server import Broker
 from kafka_scratch.groups.consumer import TaggedStruct
-from kafka_scratch.broker.node import APIS
+from kafka_scratch.broker.apis import APIS
 from kafka_scratch.cluster.config import Config, ConfigError, Listener, parse_listener, parse_properties, read_config
 from kafka_scratch.wire.frames import FrameReader, RequestHeader
 from kafka_scratch.apis.api import Later, Refused, explain_request, explain_response

@@ -14,7 +14,7 @@ import pytest
 
 from kafka_scratch.apis.api_versions import ApiVersionsResponse
 from kafka_scratch.broker.server import Broker
-from kafka_scratch.broker.node import APIS
+from kafka_scratch.broker.apis import APIS
 from kafka_scratch.wire.frames import FrameReader, ResponseHeader
 from kafka_scratch.wire.codes import API_VERSIONS
 from kafka_scratch.apis.api import PEEK, Refused, explain_request, explain_response, find_api, read_request
