@@ -16,6 +16,7 @@ from ..wire.schema import *
 from ..wire.frames import RequestHeader, ResponseHeader
 from ..wire.codes import API_NAMES, API_VERSIONS
 
+# ## An API
 # %% ../../nbs/06_apis.api.ipynb #abba6ad1
 class Api(namedtuple('Api', 'request response answer cacheable unsupported repeat', defaults=(None, False, None, None))):
     """An API: its request, its response, and the function that makes one from the other.
@@ -34,6 +35,7 @@ class Api(namedtuple('Api', 'request response answer cacheable unsupported repea
         if self.key == API_VERSIONS: return 0   # the client doesn't know yet what we speak
         return 1 if version in self.response.FLEXIBLE else 0
 
+# ## A whole request
 # %% ../../nbs/06_apis.api.ipynb #3b9c1e8b
 class Refused(Exception):
     "A request that can't be answered. The connection is closed, as a real broker does."
@@ -82,6 +84,7 @@ def write_response(api: Api, version: int, correlation_id: int, response: Messag
     size = 4 + len(codecs.after_correlation_id) + len(body)
     return b''.join((LENGTH_AND_ID.pack(size, correlation_id), codecs.after_correlation_id, body))
 
+# ## A call
 # %% ../../nbs/06_apis.api.ipynb #fbc9ae41
 Caller = namedtuple('Caller', 'principal host client_id listener',
                     defaults=('User:ANONYMOUS', '127.0.0.1', None, 'PLAINTEXT'))
@@ -124,6 +127,7 @@ class Later:
         answer = self.answer()
         return self.write(answer) if answer else b''
 
+# ## A node
 # %% ../../nbs/06_apis.api.ipynb #f6482614
 Handled = namedtuple('Handled', 'api version correlation_id request answer')   # a request, read and answered
 
@@ -168,8 +172,8 @@ def handle(node: Node, frame: bytes, caller: Caller) -> Handled:
         header, _ = RequestHeader.codec(api.request_header_version(version)).read(frame, 0)
         return Handled(api, 0, header.correlation_id, None, api.unsupported(Call(version, node, caller)))
     header, request = read_request(frame, api, version)
-    call = Call(version, node, caller._replace(client_id=header.client_id))
-    return Handled(api, version, header.correlation_id, request, legacy(api, request, call))
+    named = Caller(caller.principal, caller.host, header.client_id, caller.listener)
+    return Handled(api, version, header.correlation_id, request, legacy(api, request, Call(version, node, named)))
 
 def respond(handled: Handled) -> bytes | Later:
     "What is sent: the answer as bytes, or a `Later` that will give them."
@@ -179,6 +183,7 @@ def respond(handled: Handled) -> bytes | Later:
         return answer
     return write_response(api, version, correlation_id, answer) if answer else b''
 
+# ## Frames for the inspector
 # %% ../../nbs/06_apis.api.ipynb #8ca6d9b7
 def explain_parts(buf: bytes, steps) -> Explanation:
     "Runs the steps of a walk, and tells how far they got."

@@ -14,6 +14,7 @@ from ..wire.schema import *
 from ..wire.codes import API_VERSIONS, ErrorCode
 from .api import Api
 
+# ## The question
 # %% ../../nbs/07_apis.api_versions.ipynb #b245781d
 @message(api_key=API_VERSIONS, versions='0-4', flexible='3+')
 class ApiVersionsRequest:
@@ -21,6 +22,7 @@ class ApiVersionsRequest:
     client_software_name: String = field(versions='3+')
     client_software_version: String = field(versions='3+')
 
+# ## The answer
 # %% ../../nbs/07_apis.api_versions.ipynb #ab463d22
 @nested
 class ApiVersion:
@@ -53,6 +55,7 @@ class ApiVersionsResponse:
     finalized_features: Array[FinalizedFeatureKey] = field(versions='3+', tag=2)
     zk_migration_ready: Boolean = field(versions='3+', tag=3)
 
+# ## Our own answer
 # %% ../../nbs/07_apis.api_versions.ipynb #21743c63
 PRODUCE = 0
 

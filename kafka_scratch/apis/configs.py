@@ -32,6 +32,7 @@ from ..cluster.settings import BrokerSetting, Setting, Source, Synonym, in_force
 from ..cluster.settings import bad_config, bad_request, check_broker_settings, check_client_metrics
 from ..cluster.settings import check_group_settings, check_topic_settings
 
+# ## To change: IncrementalAlterConfigs
 # %% ../../nbs/34_apis.configs.ipynb #1fff9b08
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
@@ -91,6 +92,7 @@ class AlterConfigsResponse:
     throttle_time_ms: Int32
     responses: Array[AlterConfigsResourceResponse]
 
+# ## To look: DescribeConfigs
 # %% ../../nbs/34_apis.configs.ipynb #157547fa
 @nested
 class DescribeConfigsResource:
@@ -138,6 +140,7 @@ class DescribeConfigsResponse:
     throttle_time_ms: Int32
     results: Array[DescribeConfigsResult]
 
+# ## To find: ListConfigResources
 # %% ../../nbs/34_apis.configs.ipynb #bb3534d4
 @message(api_key=74, versions='0-1', flexible='0+')
 class ListConfigResourcesRequest:
@@ -156,6 +159,7 @@ class ListConfigResourcesResponse:
     error_code: Int16
     config_resources: Array[ConfigResource]
 
+# ## A topic, described
 # %% ../../nbs/34_apis.configs.ipynb #02bd7963
 def synonyms_told(found: list[Synonym], secret: bool = False) -> list[DescribeConfigsSynonym]:
     "Synonyms in an answer."
@@ -192,6 +196,7 @@ def describe_topic(broker, name: str,
     return [topic_entry(TOPIC_TABLE[each], own, known) if each in own else entry
             for each, entry in (usual or inherited(broker)).items()]
 
+# ## A broker, described
 # %% ../../nbs/34_apis.configs.ipynb #d77843ac
 def broker_entry(name: str, known: list) -> DescribeConfigsResourceResult:
     "A setting of a broker. What we don't know by name could be a secret."
@@ -222,6 +227,7 @@ def describe_broker(broker, name: str) -> list[DescribeConfigsResourceResult]:
     names = {each for _, settings in known for each in settings} | (BROKER_TABLE.keys() if name else set())
     return [broker_entry(each, known) for each in sorted(names)]
 
+# ## The other three
 # %% ../../nbs/34_apis.configs.ipynb #a0518a79
 LOG_LEVELS = {'root': 'INFO'}   # the loggers of this program
 
@@ -265,6 +271,7 @@ def describe_loggers(broker, name: str) -> list[DescribeConfigsResourceResult]:
     return [DescribeConfigsResourceResult(name=logger, value=level, config_source=Source.LOGGER)
             for logger, level in LOG_LEVELS.items()]
 
+# ## May they?
 # %% ../../nbs/34_apis.configs.ipynb #ff72e82e
 GUARDED = {TOPIC: Resource.TOPIC, GROUP: Resource.GROUP}   # all others: the cluster
 DENIED = {Resource.TOPIC: ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, 'Topic authorization failed.'),
@@ -287,6 +294,7 @@ def check_topic_name(name: str):
     else: return
     raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f'Topic name is invalid: {problem}')
 
+# ## The answer of DescribeConfigs
 # %% ../../nbs/34_apis.configs.ipynb #6c19d945
 def describe_existing(broker, name: str, usual: dict) -> list[DescribeConfigsResourceResult]:
     "The settings of a topic, if there is one."
@@ -329,6 +337,7 @@ def answer_describe_configs(request: DescribeConfigsRequest, version: int, broke
 
 describe_configs = Api(DescribeConfigsRequest, DescribeConfigsResponse, answer_describe_configs)
 
+# ## Changing
 # %% ../../nbs/34_apis.configs.ipynb #397a2057
 def check_list(kind: int, name: str, operation: int) -> str:
     "Refuses to append to what isn't a list. Returns what the list is by default."
@@ -354,6 +363,7 @@ def change(kind: int, settings: dict[str, str], changes: list[AlterableConfig]) 
         else: raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)
     return settings
 
+# ## May it be changed?
 # %% ../../nbs/34_apis.configs.ipynb #a291d1ed
 def check_target(kind: int, name: str, broker):
     "Refuses to change what isn't there."
@@ -378,6 +388,7 @@ def check_changes(changes: list):
     null = [each.name for each in changes if each.value is None and getattr(each, 'config_operation', SET) != DELETE]
     if null: raise bad_request(f'Null value not supported for : {",".join(null)}')
 
+# ## Records
 # %% ../../nbs/34_apis.configs.ipynb #63b41308
 CHECKS = {TOPIC: check_topic_settings, GROUP: check_group_settings, CLIENT_METRICS: check_client_metrics}
 
@@ -409,6 +420,7 @@ def check_loggers(name: str, changes: list[AlterableConfig], broker):
             raise bad_config(f'Cannot set the log level of {each.name} to {each.value} as it is not a supported '
                              f'log level. Valid log levels are {", ".join(LEVELS)}')
 
+# ## Written in one piece
 # %% ../../nbs/34_apis.configs.ipynb #42b23ab0
 MOST_RECORDS = 10_000   # in one request
 TOO_MANY = 'Unable to perform excessively large batch operation.'
@@ -431,6 +443,7 @@ def write_settings(records: list[ConfigRecord], broker):
     except StorageError as error: raise storage_fault(broker, error) from None
     note_idle(records, broker)
 
+# ## The answers to a change
 # %% ../../nbs/34_apis.configs.ipynb #243530d7
 def alter_each(request, broker, alter) -> list[AlterConfigsResourceResponse]:
     "Changes one thing after the other by `alter(resource)`, which returns records; then writes them."
@@ -485,6 +498,7 @@ incremental_alter_configs = Api(IncrementalAlterConfigsRequest, IncrementalAlter
                                 answer_incremental_alter_configs)
 alter_configs = Api(AlterConfigsRequest, AlterConfigsResponse, answer_alter_configs)
 
+# ## What there is
 # %% ../../nbs/34_apis.configs.ipynb #bca74b3b
 def listed(kind: int, broker) -> list[str]:
     "The names of all things of a kind that have settings."

@@ -17,6 +17,7 @@ from ..wire.codes import AUTHORIZED_OPERATIONS_OMITTED, INTERNAL_TOPICS, ErrorCo
 from .api import Api
 from ..cluster.image import MIGRATING, UNASSIGNED, Image, Partition, Topic
 
+# ## The question
 # %% ../../nbs/21_apis.describe_topic_partitions.ipynb #23a8c901
 @nested
 class TopicRequest:
@@ -35,6 +36,7 @@ class DescribeTopicPartitionsRequest:
     response_partition_limit: Int32 = field(default=2000)
     cursor: Cursor = field(nullable='0+', default=None)
 
+# ## The answer
 # %% ../../nbs/21_apis.describe_topic_partitions.ipynb #594bb3bf
 @nested
 class DescribeTopicPartitionsResponsePartition:
@@ -66,11 +68,13 @@ class DescribeTopicPartitionsResponse:
     topics: Array[DescribeTopicPartitionsResponseTopic]
     next_cursor: Cursor = field(nullable='0+', default=None)
 
+# ## Names
 # %% ../../nbs/21_apis.describe_topic_partitions.ipynb #7616d740
 def valid_name(name: str) -> bool:
     "May a topic be called that? `valid_name('orders')` is true, `valid_name('bad name!')` isn't."
     return re.fullmatch(r'[a-zA-Z0-9._-]{1,249}', name) is not None and name not in ('.', '..')
 
+# ## One partition
 # %% ../../nbs/21_apis.describe_topic_partitions.ipynb #d688605a
 LOST = bytes(15) + b'\2'   # the directory id of a disk that is gone
 
@@ -96,6 +100,7 @@ def describe_partition(
         last_known_elr=state.last_known_elr,
         offline_replicas=[id for id, place in places if is_offline(image.brokers.get(id), place, listener)])
 
+# ## Topics, page by page
 # %% ../../nbs/21_apis.describe_topic_partitions.ipynb #f5e00bb7
 # what can be done to what
 OPERATIONS_ON = {kind: [getattr(Operation, name) for name in names.split()] for kind, names in {
@@ -152,6 +157,7 @@ def describe_page(image: Image,
             break
     return page
 
+# ## From the question to the answer
 # %% ../../nbs/21_apis.describe_topic_partitions.ipynb #7c74c7aa
 def wanted_names(request: DescribeTopicPartitionsRequest, image: Image) -> list[str]:
     "The topics to answer: each once, sorted, and none before that of the cursor."

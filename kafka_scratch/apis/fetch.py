@@ -9,6 +9,7 @@ __all__ = ['fetch', 'ReplicaState', 'FetchPartition', 'FetchTopic', 'ForgottenTo
            'refuse', 'hidden_from', 'may_read', 'respond', 'Session', 'Sessions', 'Fetching', 'read_all', 'respond_to',
            'answer_fetch']
 
+# ## Fifteen versions
 # %% ../../nbs/24_apis.fetch.ipynb #946afa9e
 import os
 from ..wire.primitives import *
@@ -19,6 +20,7 @@ from .metadata import LeaderIdAndEpoch, NodeEndpoint, leader_endpoints
 from .list_offsets import READ_COMMITTED, check_epoch, unreadable
 from ..log.partition import OutOfRange, aborted_for, locate, read_slice
 
+# ## The question
 # %% ../../nbs/24_apis.fetch.ipynb #446377e5
 # Records as they are in the log, from an offset on; waits for more, if the client is willing to.
 # v4: read committed; v7: sessions; v9: current_leader_epoch; v12: flexible, diverging_epoch; v13: topic ids;
@@ -69,6 +71,7 @@ class FetchRequest:
     forgotten_topics_data: Array[ForgottenTopic] = field(versions='7+')
     rack_id: String = field(versions='11+')
 
+# ## The answer
 # %% ../../nbs/24_apis.fetch.ipynb #cebf9ead
 @nested
 class EpochEndOffset:
@@ -117,6 +120,7 @@ class FetchResponse:
     responses: Array[FetchableTopicResponse]
     node_endpoints: Array[NodeEndpoint] = field(versions='16+', tag=0)
 
+# ## What is missing
 # %% ../../nbs/24_apis.fetch.ipynb #16ac0d92
 def asked_for(topics: list[FetchTopic], version: int) -> dict:
     "What a request asks for: `(topic, partition)` → FetchPartition. Topics are names up to version 12, then ids."
@@ -129,6 +133,7 @@ def find_topic(image, key, version: int):
     if version >= 13: return image.topics_by_id.get(key), ErrorCode.UNKNOWN_TOPIC_ID
     return image.topics.get(key), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
+# ## The wrong offset, the wrong leader
 # %% ../../nbs/24_apis.fetch.ipynb #e195f929
 def find_divergence(log, wanted: FetchPartition) -> EpochEndOffset | None:
     "Where the client's records and ours begin to differ, if they do."
@@ -138,6 +143,7 @@ def find_divergence(log, wanted: FetchPartition) -> EpochEndOffset | None:
     diverged = epoch < wanted.last_fetched_epoch or end < wanted.fetch_offset
     return EpochEndOffset(epoch=epoch, end_offset=end) if diverged else None
 
+# ## One partition
 # %% ../../nbs/24_apis.fetch.ipynb #a9ac0bc0
 def read_partition(log,
                    wanted: FetchPartition,
@@ -166,6 +172,7 @@ def list_aborted(log, offset: int, part) -> list[AbortedTransaction]:
     return [AbortedTransaction(producer_id=txn.producer_id, first_offset=txn.first_offset)
             for txn in aborted_for(log, offset, part)]
 
+# ## Whose log?
 # %% ../../nbs/24_apis.fetch.ipynb #ca14e65e
 def fetch_partition(logs, topic, wanted: FetchPartition, left: int, at_least_one: bool, committed: bool):
     "One partition of a topic that exists: from the log, if we are its leader."
@@ -181,6 +188,7 @@ def fetch_partition(logs, topic, wanted: FetchPartition, left: int, at_least_one
         return data, None
     return read_partition(hosted.log, wanted, most, at_least_one, committed), hosted.log
 
+# ## All partitions
 # %% ../../nbs/24_apis.fetch.ipynb #1c8b6013
 class Gathered:
     "What there is for a fetch at this moment."
@@ -234,6 +242,7 @@ def respond(version: int, data: dict, session_id: int = 0) -> FetchResponse:
         response.responses[-1].partitions.append(partition)
     return response
 
+# ## Sessions
 # %% ../../nbs/24_apis.fetch.ipynb #8e73b606
 class Session:
     "What a client fetches again and again, so that it needn't say it each time."
@@ -283,6 +292,7 @@ class Sessions:
         self.known[request.session_id] = self.known.pop(request.session_id)   # it isn't silent
         return session
 
+# ## One question, one answer
 # %% ../../nbs/24_apis.fetch.ipynb #f4e6ab87
 class Fetching(Later):
     "A fetch: what is asked for, and for how long it may wait."
@@ -331,6 +341,7 @@ def respond_to(fetching: Fetching, gathered: Gathered) -> FetchResponse:
     if any(leaders): response.node_endpoints = leader_endpoints(call.node.image, call.listener, leaders)
     return response
 
+# ## Waiting
 # %% ../../nbs/24_apis.fetch.ipynb #c7122527
 def answer_fetch(request: FetchRequest, call: Call) -> FetchResponse | Later:
     "Records from the logs; or later, if there are too few and the client would rather wait."

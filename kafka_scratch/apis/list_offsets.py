@@ -17,6 +17,7 @@ from ..wire.codes import ErrorCode, Operation, Resource
 from .api import Api
 from ..log.partition import PartitionLog, find_latest_time, find_time, report
 
+# ## The question
 # %% ../../nbs/23_apis.list_offsets.ipynb #99a7f21e
 @nested
 class ListOffsetsPartition:
@@ -38,6 +39,7 @@ class ListOffsetsRequest:
     topics: Array[ListOffsetsTopic]
     timeout_ms: Int32 = field('10+')
 
+# ## The answer
 # %% ../../nbs/23_apis.list_offsets.ipynb #4cf4ac46
 @nested
 class ListOffsetsPartitionResponse:
@@ -59,6 +61,7 @@ class ListOffsetsResponse:
     throttle_time_ms: Int32 = field('2+')
     topics: Array[ListOffsetsTopicResponse]
 
+# ## Numbers that aren't times
 # %% ../../nbs/23_apis.list_offsets.ipynb #b45e3165
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 SINCE = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
@@ -67,6 +70,7 @@ def is_known(timestamp: int, version: int) -> bool:
     "May this be asked in this version? `is_known(-3, 7)` may, `is_known(-3, 6)` may not."
     return timestamp >= 0 or version >= SINCE.get(timestamp, version + 1)
 
+# ## The end depends on who asks
 # %% ../../nbs/23_apis.list_offsets.ipynb #e0f7374f
 CLIENT = -1   # as `replica_id`
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
@@ -76,6 +80,7 @@ def end_for(log: PartitionLog, replica_id: int, isolation_level: int) -> int:
     if replica_id != CLIENT: return log.end_offset
     return log.stable_offset if isolation_level == READ_COMMITTED else log.high_watermark
 
+# ## From a time to an offset
 # %% ../../nbs/23_apis.list_offsets.ipynb #c9ef2f14
 Found = namedtuple('Found', 'offset timestamp leader_epoch', defaults=(-1, -1, -1))
 
@@ -99,6 +104,7 @@ def find_offset(
     if found is None or found.offset >= end: return Found()
     return Found(found.offset, found.timestamp, epoch_at(log, found.offset, leader_epoch))
 
+# ## Am I the one you mean?
 # %% ../../nbs/23_apis.list_offsets.ipynb #912f9e66
 def check_epoch(
     wanted,            # has the `current_leader_epoch` that a client knows
@@ -109,6 +115,7 @@ def check_epoch(
     if known < 0 or known == leader_epoch: return ErrorCode.NONE
     return ErrorCode.FENCED_LEADER_EPOCH if known < leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
 
+# ## One partition
 # %% ../../nbs/23_apis.list_offsets.ipynb #f1df87ab
 def refuse(partition: ListOffsetsPartition, error: int) -> ListOffsetsPartitionResponse:
     "No offset, but the reason why."
@@ -132,6 +139,7 @@ def list_partition(topic, partition: ListOffsetsPartition, request: ListOffsetsR
     except (OSError, DecodeError) as error: return refuse(partition, unreadable(hosted.log, error))
     return ListOffsetsPartitionResponse(partition_index=index, **found._asdict())
 
+# ## All of them
 # %% ../../nbs/23_apis.list_offsets.ipynb #a7c3ecce
 def answer_list_offsets(
     request: ListOffsetsRequest,

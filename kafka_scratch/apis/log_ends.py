@@ -18,6 +18,7 @@ from .api import Api
 from .list_offsets import unreadable
 from ..log.partition import OutOfRange, PartitionLog, assign_epoch, move_start
 
+# ## Where did that leader stop?
 # %% ../../nbs/26_apis.log_ends.ipynb #aeb9c9ca
 @nested
 class OffsetForLeaderPartition:
@@ -68,11 +69,13 @@ def end_of_epoch(log: PartitionLog, epoch: int) -> tuple[int, int]:
     if epoch < NO_EPOCH and entries: return epoch, entries[0][1]   # no such epoch, but before all others
     return log.epochs.end_of(epoch, log.end_offset)
 
+# ## A leader that hasn't written yet
 # %% ../../nbs/26_apis.log_ends.ipynb #48f19588
 def take_office(log: PartitionLog, leader_epoch: int):
     "Notes the leader that is in office, if it hasn't written yet."
     if leader_epoch > log.epochs.latest: assign_epoch(log, leader_epoch, log.end_offset)
 
+# ## One partition
 # %% ../../nbs/26_apis.log_ends.ipynb #a6fb22e1
 def fence(known: int, leader_epoch: int) -> int:
     "Does the client know the leader that we are?"
@@ -94,6 +97,7 @@ def find_end(topic, asked: OffsetForLeaderPartition, broker) -> EpochEndOffset:
     else: answer.leader_epoch, answer.end_offset = end_of_epoch(hosted.log, asked.leader_epoch)
     return answer
 
+# ## All of them
 # %% ../../nbs/26_apis.log_ends.ipynb #4a7bda28
 def refuse_topic(asked: OffsetForLeaderTopic, error: int) -> OffsetForLeaderTopicResult:
     "The same error for each partition of a topic."
@@ -121,6 +125,7 @@ def answer_offset_for_leader_epoch(
 offset_for_leader_epoch = Api(OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse,
                               answer_offset_for_leader_epoch)
 
+# ## The other end
 # %% ../../nbs/26_apis.log_ends.ipynb #69461f0d
 @nested
 class DeleteRecordsPartition:
@@ -160,6 +165,7 @@ class DeleteRecordsResponse:
     throttle_time_ms: Int32
     topics: Array[DeleteRecordsTopicResult]
 
+# ## How far may it go?
 # %% ../../nbs/26_apis.log_ends.ipynb #9fe5d5d3
 HIGH_WATERMARK = -1
 
@@ -174,6 +180,7 @@ def delete_before(log: PartitionLog, offset: int, leader_epoch: int = NO_EPOCH) 
     except DecodeError as error: return unreadable(log, error)
     return ErrorCode.NONE
 
+# ## The answer
 # %% ../../nbs/26_apis.log_ends.ipynb #2825b0c1
 def delete_in(topic, index: int, offset: int, broker) -> DeleteRecordsPartitionResult:
     "Deletes in one partition of a topic (None: there is no such topic)."

@@ -20,6 +20,7 @@ from ..cluster.image import Image, Partition, Topic
 from .describe_topic_partitions import OPERATIONS_ON
 from .describe_topic_partitions import is_offline, operations_on, valid_name
 
+# ## The question
 # %% ../../nbs/22_apis.metadata.ipynb #196a9dff
 @nested
 class MetadataRequestTopic:
@@ -34,6 +35,7 @@ class MetadataRequest:
     include_cluster_authorized_operations: Boolean = field('8-10')
     include_topic_authorized_operations: Boolean = field('8+')
 
+# ## The answer
 # %% ../../nbs/22_apis.metadata.ipynb #caa54585
 @nested
 class MetadataResponseBroker:
@@ -75,6 +77,7 @@ class MetadataResponse:
     cluster_authorized_operations: Int32 = field('8-10', default=AUTHORIZED_OPERATIONS_OMITTED)
     error_code: Int16 = field('13+')
 
+# ## Where are the brokers?
 # %% ../../nbs/22_apis.metadata.ipynb #af67626a
 def end_point(broker, listener: str):
     "Where clients of a listener reach a broker (None: there is none), or None."
@@ -87,6 +90,7 @@ def live_brokers(image: Image, listener: str) -> list[MetadataResponseBroker]:
     return [MetadataResponseBroker(node_id=broker.broker_id, host=where.host, port=where.port, rack=broker.rack)
             for broker, where in found if where]
 
+# ## One partition
 # %% ../../nbs/22_apis.metadata.ipynb #33466bd6
 NO_LEADER = -1
 
@@ -119,6 +123,7 @@ def partition_metadata(
         offline_replicas=[id for id, place in zip(state.replicas, state.directories)
                           if is_offline(image.brokers.get(id), place, listener)])
 
+# ## Topics
 # %% ../../nbs/22_apis.metadata.ipynb #d0b5373e
 def topic_metadata(image: Image, topic: Topic, version: int, listener: str) -> MetadataResponseTopic:
     "A topic with all of its partitions."
@@ -185,6 +190,7 @@ def find_topics(request: MetadataRequest, version: int, broker) -> list[Metadata
             topic.topic_authorized_operations = operations_on(broker, Resource.TOPIC, topic.name)
     return answers + refused
 
+# ## Questions that make no sense
 # %% ../../nbs/22_apis.metadata.ipynb #06f57740
 def metadata_fault(request: MetadataRequest, version: int) -> int:
     "The error that spoils the whole request, or NONE."
@@ -199,6 +205,7 @@ def refuse_metadata(request: MetadataRequest, error: int) -> MetadataResponse:
               for topic in request.topics]
     return MetadataResponse(topics=topics, error_code=error)
 
+# ## From the question to the answer
 # %% ../../nbs/22_apis.metadata.ipynb #5e7d94f3
 CLUSTER_OPERATIONS = sum(1 << operation for operation in OPERATIONS_ON[Resource.CLUSTER])
 
@@ -227,6 +234,7 @@ def answer_metadata(
 # %% ../../nbs/22_apis.metadata.ipynb #6ab589d6
 metadata = Api(MetadataRequest, MetadataResponse, answer_metadata, cacheable=True)
 
+# ## Not me, but I know who
 # %% ../../nbs/22_apis.metadata.ipynb #abec79ce
 @nested
 class LeaderIdAndEpoch:

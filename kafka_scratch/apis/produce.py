@@ -10,6 +10,7 @@ __all__ = ['Submitted', 'ACKS', 'ADDS', 'ABORTABLE', 'TWO_PRODUCERS', 'produce',
            'unverified', 'check_transactions', 'rejection', 'by_topic', 'Produced', 'produce_batch', 'append_batch',
            'response_to', 'Flushing', 'answer_produce']
 
+# ## Eleven versions
 # %% ../../nbs/25_apis.produce.ipynb #e0f2514d
 from collections import namedtuple
 from ..wire.primitives import *
@@ -22,6 +23,7 @@ from ..log.validator import Rejected, check_form, check_size, header_of, validat
 from .api import Api, Call, Later, Refused
 from .metadata import LeaderIdAndEpoch, NodeEndpoint, leader_endpoints
 
+# ## The question
 # %% ../../nbs/25_apis.produce.ipynb #38633e10
 # Stores batches; each partition is answered for itself.
 # v3: batches of format 2, transactional_id; v5: log_start_offset; v7: zstd; v8: which records are to blame;
@@ -45,6 +47,7 @@ class ProduceRequest:
     timeout_ms: Int32        # how long to wait for those
     topic_data: Array[TopicProduceData]
 
+# ## The answer
 # %% ../../nbs/25_apis.produce.ipynb #a97c6238
 @nested
 class BatchIndexAndErrorMessage:
@@ -77,6 +80,7 @@ class ProduceResponse:
     throttle_time_ms: Int32
     node_endpoints: Array[NodeEndpoint] = field(versions='10+', tag=0)
 
+# ## Storing it, once
 # %% ../../nbs/25_apis.produce.ipynb #1cc7e156
 def store(hosted, records: bytes, header, now: int,
           from_zero: bool = False # must a producer that the log doesn't know begin with sequence 0?
@@ -106,6 +110,7 @@ def check_producer(log, header, from_zero: bool):
     if header.producer_id in log.producers.open and not header.attributes & TRANSACTIONAL:
         raise Rejected(ErrorCode.INVALID_TXN_STATE)   # in the middle of a transaction, everything belongs to it
 
+# ## Before the log is asked
 # %% ../../nbs/25_apis.produce.ipynb #8b7d399d
 Submitted = namedtuple('Submitted', 'key topic index records header')   # a batch in a request; topic: None if unknown
 
@@ -148,6 +153,7 @@ def check_replica(acks: int, hosted):
     if acks == -1 and hosted.in_sync < hosted.log.config.min_insync_replicas:
         raise Rejected(ErrorCode.NOT_ENOUGH_REPLICAS, log_known=False)
 
+# ## Part of a transaction
 # %% ../../nbs/25_apis.produce.ipynb #ae67215a
 ADDS, ABORTABLE = 12, 11   # from these versions on: writing adds to a transaction; clients know error 120
 
@@ -212,6 +218,7 @@ def check_transactions(request: ProduceRequest, batches: list[Submitted], call: 
         if is_transactional(batch.records, batch.header) and batch.header.producer_id >= 0: ours.append(batch)
     return verify_transaction(request, ours, call) if ours else {}
 
+# ## A whole request
 # %% ../../nbs/25_apis.produce.ipynb #5ed93107
 def rejection(index: int, rejected: Rejected, log=None) -> PartitionProduceResponse:
     "The answer for a batch that wasn't stored."

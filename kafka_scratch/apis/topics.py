@@ -36,6 +36,7 @@ from ..cluster.controller import new_id, partition_record, topic_records
 from ..cluster.settings import TOPIC_TABLE, Source, bad_config, bad_request, check_topic_settings, layers, look_up
 from .configs import MOST_RECORDS, TOO_MANY, check_topic_name, inherited, storage_fault
 
+# ## Create: the question
 # %% ../../nbs/35_apis.topics.ipynb #ba2d5fbe
 @nested
 class CreatableReplicaAssignment:
@@ -63,6 +64,7 @@ class CreateTopicsRequest:
     timeout_ms: Int32 = field(default=60_000)
     validate_only: Boolean = field('1+')
 
+# ## The answer
 # %% ../../nbs/35_apis.topics.ipynb #73b3e504
 @nested
 class CreatableTopicConfigs:
@@ -89,6 +91,7 @@ class CreateTopicsResponse:
     throttle_time_ms: Int32 = field('2+')
     topics: Array[CreatableTopicResult]
 
+# ## Where do the replicas go?
 # %% ../../nbs/35_apis.topics.ipynb #7a250dbf
 def place(image: Image, count: int, replication_factor: int,
           first: int = 0 # the number of the first of these partitions
@@ -138,6 +141,7 @@ def placed_by_hand(image: Image, assignments: list[CreatableReplicaAssignment]) 
         raise bad_assignment('partitions should be a consecutive 0-based integer sequence')
     return [found[number] for number in sorted(found)]
 
+# ## What the broker's file says
 # %% ../../nbs/35_apis.topics.ipynb #f30feff6
 TopicDefaults = namedtuple('TopicDefaults', 'partitions replication_factor auto_create may_delete',
                            defaults=(1, 1, True, True))
@@ -149,6 +153,7 @@ def read_topic_config(properties: Properties) -> TopicDefaults:
     return TopicDefaults(number('num.partitions'), number('default.replication.factor'),
                          yes('auto.create.topics.enable'), yes('delete.topic.enable'))
 
+# ## May it be called that?
 # %% ../../nbs/35_apis.topics.ipynb #30bcf329
 def look_alikes(names) -> dict[str, list[str]]:
     "Names by what Kafka's metrics make of them: `look_alikes(['a.b', 'a_b'])` is `{'a_b': ['a.b', 'a_b']}`."
@@ -167,6 +172,7 @@ def check_new_name(name: str, image: Image, alike: dict[str, list[str]] | None =
     problem = f"Topic '{name}' collides with existing topic: {', '.join(similar)}"
     if similar: raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
 
+# ## A plan
 # %% ../../nbs/35_apis.topics.ipynb #6f82f009
 Plan = namedtuple('Plan', 'name topic_id settings assignment')
 
@@ -211,6 +217,7 @@ def plan_records(plan: Plan, image: Image) -> list[Message]:
     records = topic_records(plan.name, plan.assignment, plan.settings, plan.topic_id)
     return [led(record, image) if isinstance(record, PartitionRecord) else record for record in records]
 
+# ## All of them
 # %% ../../nbs/35_apis.topics.ipynb #aceb4a38
 MOST_PARTITIONS = MOST_RECORDS   # in one request
 
@@ -313,6 +320,7 @@ def answer_create_topics(request: CreateTopicsRequest, version: int, broker) -> 
 
 create_topics = Api(CreateTopicsRequest, CreateTopicsResponse, answer_create_topics)
 
+# ## More partitions
 # %% ../../nbs/35_apis.topics.ipynb #f0a8c835
 @nested
 class CreatePartitionsAssignment:
@@ -412,6 +420,7 @@ def write_growth(records: list[PartitionRecord], results: dict[str, ApiError], b
 
 create_partitions = Api(CreatePartitionsRequest, CreatePartitionsResponse, answer_create_partitions)
 
+# ## Delete
 # %% ../../nbs/35_apis.topics.ipynb #d6353e09
 @nested
 class DeleteTopicState:
@@ -528,6 +537,7 @@ def refuse_deletion(entries: list[DeleteTopicState], fault: ApiError) -> DeleteT
 
 delete_topics = Api(DeleteTopicsRequest, DeleteTopicsResponse, answer_delete_topics)
 
+# ## Asked for, therefore made
 # %% ../../nbs/35_apis.topics.ipynb #fbcc2a86
 def to_create(request: MetadataRequest, answer: MetadataResponse, version: int) -> list[str]:
     "Topics that were asked for, don't exist, and may be made because of it."
@@ -555,6 +565,7 @@ def answer_metadata_creating(request: MetadataRequest, version: int, broker) -> 
 
 metadata_creating = Api(MetadataRequest, MetadataResponse, answer_metadata_creating, cacheable=True)
 
+# ## Who is in this cluster?
 # %% ../../nbs/35_apis.topics.ipynb #fda80584
 @message(api_key=60, versions='0-2', flexible='0+')
 class DescribeClusterRequest:

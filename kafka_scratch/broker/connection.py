@@ -13,6 +13,7 @@ from ..wire.primitives import DecodeError, EncodeError
 from ..wire.frames import MAX_FRAME, FrameReader
 from ..apis.api import Caller, Later, Refused
 
+# ## What connections share
 # %% ../../nbs/29_broker.connection.ipynb #23465455
 def peer_of(transport, listener: str) -> Caller:
     "Who is it, as far as the connection itself tells?"
@@ -32,6 +33,7 @@ class Acceptor:
         self.identify, self.guard, self.recall = identify, guard, None if guard else recall
         self.connections, self.choked = set(), set()   # all of them; those whose clients don't read
 
+# ## Sending, and hanging up
 # %% ../../nbs/29_broker.connection.ipynb #12d22bd4
 def send(connection, out: list[bytes]):
     if out: connection.transport.write(b''.join(out))
@@ -44,6 +46,7 @@ def hang_up(connection, out: list[bytes], error: Exception):
     connection.acceptor.note(f'closed a connection{mistake}: {error}')
     connection.transport.close()
 
+# ## Serving
 # %% ../../nbs/29_broker.connection.ipynb #85cd85df
 ENOUGH, PROMPT = 1 << 20, 0.0005   # bytes, or seconds, to collect answers before they are sent
 FAIR_SHARE = 0.01                  # seconds before others have their turn
@@ -64,12 +67,13 @@ def serve(connection, data: bytes = b''):
                 send(connection, out)
                 out, size, send_by = [], 0, now + PROMPT
                 if connection.choked or connection.transport.is_closing(): break
-            if now > began + FAIR_SHARE and connection.reader.waiting:
+            if now > began + FAIR_SHARE and connection.reader.next_end():
                 give_way(connection)
                 break
         send(connection, out)
     except Exception as error: hang_up(connection, out, error)
 
+# ## Waiting
 # %% ../../nbs/29_broker.connection.ipynb #1775130a
 def waits(connection) -> bool: return connection.choked or connection.yielded or connection.later is not None
 
@@ -110,6 +114,7 @@ def forget_later(connection):
     if connection.alarm: connection.alarm.cancel()
     connection.later = connection.alarm = None
 
+# ## The connection
 # %% ../../nbs/29_broker.connection.ipynb #d12a5324
 class Connection(asyncio.Protocol):
     "One client: frames in, answers out, in order."
@@ -136,7 +141,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes):
         self.active = True
-        if waits(self):
+        if self.choked or self.yielded or self.later:
             self.reader.feed(data)
             if self.reader.waiting > ENOUGH: self.transport.pause_reading()
         elif self.recall and not self.reader.waiting and (known := self.recall(data)): self.transport.write(known)

@@ -18,9 +18,10 @@ from ..log.validator import Rejected, check_form, header_of
 from ..apis.api import EVERYONE, Caller, Handled, Later, Node, explain_request, explain_response
 from ..apis.api import handle, respond
 from ..apis.list_offsets import check_epoch
-from ..apis.fetch import FetchResponse, asked_for, fetch, find_topic
+from ..apis.fetch import FetchResponse, fetch, find_topic
 from ..apis.produce import ProduceRequest, check_replica, is_under_way, produce, store
 
+# ## Answers that were given before
 # %% ../../nbs/49b_broker.fast.ipynb #785cd5a1
 KNOWN_SIZE = 4096   # larger requests aren't remembered: it would take longer to look for one than to answer it
 
@@ -34,11 +35,6 @@ class KnownAnswers:
         hit = self.known.get(frame[8:]) if len(frame) < KNOWN_SIZE else None
         if hit is not None and hit[0] == frame[:4]: return hit[1] + frame[4:8] + hit[2]
 
-    def recall(self, data: bytes) -> bytes | None:
-        "The same for a piece of the stream as it arrived, if it is just one request, with its length."
-        hit = self.known.get(data[12:]) if len(data) < KNOWN_SIZE else None
-        if hit is not None and hit[3] == data[:8]: return hit[1] + data[8:12] + hit[2]
-
     def remember(self, frame: bytes, response: bytes # a request without its length; its answer with it
                 ):
         size = len(frame) + len(response)
@@ -50,6 +46,7 @@ class KnownAnswers:
 
     def forget(self): self.known, self.size = {}, 0
 
+# ## Requests that come again, almost
 # %% ../../nbs/49b_broker.fast.ipynb #88ee614c
 class Exchange:
     "A request that was answered, its bytes and those of the answer; and where each field of them is."
@@ -79,16 +76,17 @@ OFFSETS = struct.Struct('>qqq')   # high_watermark, last_stable_offset, log_star
 def fetch_shape(exchange: Exchange, node: Node):
     "For fetches that differ from this one only in the offset: how many bytes stay the same, and how to answer."
     request, version, response = exchange.request, exchange.version, exchange.response
-    partitions = asked_for(request.topics, version)
-    if len(partitions) != 1 or request.session_epoch >= 0 or request.isolation_level or version < 5: return None
-    (key, number), wanted = *partitions, *partitions.values()
-    topic, _ = find_topic(node.image, key, version)
+    if len(request.topics) != 1 or len(request.topics[0].partitions) != 1: return None
+    if request.session_epoch >= 0 or request.isolation_level or version < 5: return None
+    wanted, name = request.topics[0].partitions[0], request.topics[0]
+    topic, _ = find_topic(node.image, name.topic_id if version >= 13 else name.topic, version)
+    number = wanted.partition
     if topic is None or number not in topic.states or wanted.last_fetched_epoch >= 0: return None
+    hole, numbers = exchange.question('fetch_offset'), exchange.answer('high_watermark')
+    if any(response[numbers - 2:numbers]): return None   # an error, which the next one may not have
     hosted = node.logs.find(topic, number)
     if hosted.error or check_epoch(wanted, hosted.leader_epoch): return None
     log, most, least = hosted.log, min(wanted.partition_max_bytes, request.max_bytes), request.min_bytes
-    hole, numbers = exchange.question('fetch_offset'), exchange.answer('high_watermark')
-    if any(response[numbers - 2:numbers]): return None   # an error, which the next one may not have
     compact, length = version in FetchResponse.FLEXIBLE, exchange.answer('records', 'length')
     counted = UnsignedVarint if compact else Int32
     size, write_length = counted.read(response, length)[0] - compact, counted.write
@@ -119,13 +117,15 @@ def produce_shape(exchange: Exchange, node: Node):
     topic, _ = find_topic(node.image, topics[0].topic_id if version >= 13 else topics[0].name, version)
     data = topics[0].partition_data[0]
     if topic is None or topic.name in INTERNAL_TOPICS or data.index not in topic.states: return None
+    hole, result = exchange.question('records', 'length'), exchange.answer('base_offset')
+    if any(response[result - 2:result]): return None   # it was refused, and the next one may not be
     hosted = node.logs.find(topic, data.index)
+    log = hosted.log
     try: check_replica(request.acks, hosted)
     except Rejected: return None
-    hole, result = exchange.question('records', 'length'), exchange.answer('base_offset')
+    if log.config.flush_messages < NEVER: return None
     rest = exchange.frame[exchange.question('records') + len(data.records):]
-    before, after, log = response[8:result], response[result + 24:], hosted.log
-    if log.config.flush_messages < NEVER or any(response[result - 2:result]): return None
+    before, after = response[8:result], response[result + 24:]
     read_length = (CompactNullableBytes if version in ProduceRequest.FLEXIBLE else NullableBytes).read_length
     size, named = Int32.write(len(response) - 4), request.transactional_id is not None
 
@@ -170,6 +170,7 @@ class KnownShapes:
 
     def forget(self): self.known, self.sizes = {}, ()
 
+# ## Both together
 # %% ../../nbs/49b_broker.fast.ipynb #399d416d
 def from_memory(fast, frame: bytes, caller: Caller) -> bytes | Later:
     "An answer that was given before; or a new one, which may be kept."
@@ -205,7 +206,9 @@ class Fast:
 
     def recall(self, data: bytes) -> bytes | None:
         "The answer to a piece of the stream, if it is one request that was answered before."
-        return self.answers.recall(data) if self.generation == self.node.generation else None
+        if self.generation != self.node.generation or len(data) >= KNOWN_SIZE: return None
+        hit = self.answers.known.get(data[12:])
+        if hit is not None and hit[3] == data[:8]: return hit[1] + data[8:12] + hit[2]
 
     def forget(self):
         "The image has changed: what we know may not be true any more."

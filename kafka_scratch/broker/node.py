@@ -21,6 +21,7 @@ from ..cluster.controller import METADATA_VERSION, Controller, found_cluster, ne
 from ..apis.api import Node
 from ..apis.fetch import Sessions
 
+# ## Remarks
 # %% ../../nbs/49_broker.node.ipynb #f7bdef89
 def say(text: str, stream):
     "A line for somebody who watches; if nobody does, that is fine, too. What clients made up can't move the cursor."
@@ -39,6 +40,7 @@ class Notes:
             say(text + (f' (and {self.unsaid} more remarks that are not shown)' if self.unsaid else ''), sys.stderr)
             self.left, self.unsaid, self.silent_until = self.left - 1, 0, now + self.pause
 
+# ## Settings that would be read too late
 # %% ../../nbs/49_broker.node.ipynb #b738f43d
 READERS = {   # module: the function that reads its settings, and how their names begin
     'apis.topics': ('read_topic_config', 'num.partitions', 'default.replication.factor', 'auto.create.', 'delete.topic.'),
@@ -68,6 +70,7 @@ def refuse_java(properties: Properties):
     for name in properties.settings:
         if name.endswith(JAVA_CLASSES): raise properties.wrong(name, "names a Java class, and we can't run it")
 
+# ## What a node consists of
 # %% ../../nbs/49_broker.node.ipynb #f171caed
 def first_apis() -> list:
     "What the first answers need; everything else is loaded when the port is open."
@@ -121,6 +124,7 @@ def add_authorizer(node: Node):
     rules = read_acl_config(node.properties)
     if rules: node.authorizer = Authorizer(rules, lambda: node.image)
 
+# ## A member of a cluster
 # %% ../../nbs/49_broker.node.ipynb #84b94e59
 def registration(node: Node) -> RegisterBrokerRecord:
     "The record with which a broker says that it is here, and where."
@@ -159,6 +163,7 @@ def publish(node: Node):
     node.image, node.generation = image, node.generation + 1
     node.logs.set_image(image)
 
+# ## Coordinators
 # %% ../../nbs/49_broker.node.ipynb #5e16c8a3
 def offsets_store(node: Node):
     "Where groups are kept."
@@ -185,6 +190,7 @@ def add_coordinators(node: Node):
     node.transactions = TransactionCoordinator(transaction_store(node), node.groups, *shared)
     node.transactions.load()
 
+# ## Start and stop
 # %% ../../nbs/49_broker.node.ipynb #070dec86
 def start_node(node: Node, listeners: list | None = None # with the ports that they got
               ):

@@ -19,6 +19,7 @@ from .server import Server, new_event_loop
 from ..client.client import Client
 from .node import make_node
 
+# ## Settings, as Python writes them
 # %% ../../nbs/50_broker.running.ipynb #a5d03c79
 def setting_name(name: str) -> str:
     "A setting's name in Kafka's spelling: `setting_name('num_partitions')` is `'num.partitions'`."
@@ -35,6 +36,7 @@ def setting_texts(settings: dict) -> dict[str, str]:
     "As a properties file would have them: `setting_texts({'num_partitions': 6})` is `{'num.partitions': '6'}`."
     return {setting_name(name): setting_text(value) for name, value in settings.items() if value is not None}
 
+# ## Topics, to begin with
 # %% ../../nbs/50_broker.running.ipynb #479ba26a
 def wanted_topics(topics, partitions: int = 1) -> dict[str, tuple[int, dict]]:
     "Topics as people write them, each with its number of partitions and its settings: `['a']` is `{'a': (1, {})}`."
@@ -51,12 +53,14 @@ def wanted_topics(topics, partitions: int = 1) -> dict[str, tuple[int, dict]]:
         found[name] = int(count), settings
     return found
 
+# ## Where it is to be found
 # %% ../../nbs/50_broker.running.ipynb #08912fa0
 def local_address(listener, port: int) -> str:
     "Where a client on this machine finds a listener: `HOST:PORT`."
     host = '127.0.0.1' if not listener.host or listener.host in EVERYWHERE else listener.host
     return f'[{host}]:{port}' if ':' in host else f'{host}:{port}'
 
+# ## What somebody wants
 # %% ../../nbs/50_broker.running.ipynb #a51c8b96
 FOR_TESTS = {'listeners': 'PLAINTEXT://127.0.0.1:0', 'group.initial.rebalance.delay.ms': 0,
              'offsets.topic.num.partitions': 1, 'transaction.state.log.num.partitions': 1}
@@ -67,6 +71,7 @@ def config_for(settings: dict, directory: str, ports: dict[str, int]):
     again = [each._replace(port=each.port or ports.get(each.name, 0)) for each in config.listeners]
     return config._replace(listeners=again)
 
+# ## In this event loop
 # %% ../../nbs/50_broker.running.ipynb #4df2a801
 class Broker:
     "A broker in this event loop: `async with Broker() as broker`; clients go to `broker.bootstrap_servers`."
@@ -202,6 +207,7 @@ def add_topics(node, topics: dict[str, tuple[int, dict]]):
     node.controller.write([record for name, (count, settings) in missing.items()
                            for record in topic_records(name, [[node.node_id]] * count, settings)])
 
+# ## In a thread
 # %% ../../nbs/50_broker.running.ipynb #28359903
 class LoopThread:
     "An event loop in a thread of this process."

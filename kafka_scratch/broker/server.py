@@ -21,6 +21,7 @@ from .connection import Acceptor, Connection, peer_of
 from .fast import fast_for
 from .node import complete_node, load_metadata, make_node, say, start_node, stop_node
 
+# ## Who comes in
 # %% ../../nbs/49c_broker.server.ipynb #e3898f63
 def caller_of(names, transport, listener: str) -> Caller:
     "Who is it, as far as the connection itself tells? `names`: rules for names in certificates, where those count."
@@ -56,6 +57,7 @@ def tls_for(config: Config, listener) -> dict:
     from kafka_scratch.security.tls import tls_arguments
     return tls_arguments(config, listener)
 
+# ## Start and stop
 # %% ../../nbs/49c_broker.server.ipynb #5f097c83
 ROOM, LEAST = 1 << 24, 1 << 16   # bytes for records that are on their way to clients; what a client gets in any case
 
@@ -121,6 +123,7 @@ def ring(server: Server):
         node.note(f'a timer failed because of a mistake of ours, {type(error).__name__}: {error}')
     if node.timers.next is not None: set_alarm(server, node.timers.next)
 
+# ## Ports
 # %% ../../nbs/49c_broker.server.ipynb #c817af26
 async def take_port(config: Config, listener, acceptor: Acceptor):
     "A socket for a listener. It isn't listened on yet."
@@ -164,6 +167,7 @@ async def who_is_there(config: Config, listener) -> str:
     return (f'port {listener.port} is in use by {who}; stop that one, or choose another port, such as '
             f'listeners={listener.name}://{listener.host}:{other} in {file}')
 
+# ## Chores
 # %% ../../nbs/49c_broker.server.ipynb #37699128
 async def follow_metadata(server: Server, pause: float = 0.1):
     "Picks up records that are appended to the metadata log."
@@ -206,6 +210,7 @@ async def keep_logs(server: Server, pause: float = 1.0):
                 checkpoint = clock() + 60
         except Exception as error: server.note(f"can't look after the logs: {error or type(error).__name__}")
 
+# ## The program
 # %% ../../nbs/49c_broker.server.ipynb #9feb5ddc
 USAGE = """usage: your_program.sh [server.properties]
 

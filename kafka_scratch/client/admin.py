@@ -20,6 +20,7 @@ from ..groups.admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroup
 from ..groups.admin import delete_groups, describe_groups, list_groups
 from .member import ask_coordinator, commit_offsets, read_assignment
 
+# ## Topics
 # %% ../../nbs/62_client.admin.ipynb #3cfb63d2
 def check_done(what: str, answer):
     "An answer, unless it is a refusal."
@@ -69,6 +70,7 @@ def topic_ends(client: Client, topics) -> dict[tuple[str, int], tuple[int, int]]
     starts, ends = (find_offsets(client, dict.fromkeys(led, when)) if led else {} for when in (EARLIEST, LATEST))
     return {partition: (starts[partition], ends[partition]) for partition in led}
 
+# ## Groups
 # %% ../../nbs/62_client.admin.ipynb #16eb7689
 def all_groups(client: Client) -> dict:
     "The groups of a cluster, by name: each has `group_state`, `group_type` and `protocol_type`."

@@ -22,6 +22,7 @@ from ..apis.list_offsets import list_offsets
 from ..apis.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData, fetch
 from ..apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData, produce
 
+# ## Frames, from the other side
 # %% ../../nbs/30_client.client.ipynb #3118327c
 def write_request(api: Api, version: int, correlation_id: int, request: Message,
                   client_id: str | None = 'kafka_scratch' # how we introduce ourselves
@@ -40,6 +41,7 @@ def read_response(frame: bytes, # without its length
         raise DecodeError(f'this answers request {header.correlation_id}, but {correlation_id} was asked', 0)
     return api.response.codec(version).read(frame, pos)[0]
 
+# ## What do you speak?
 # %% ../../nbs/30_client.client.ipynb #5d5c5cb8
 class Unanswered(Exception):
     "A question to which a cluster has no answer for us; the text says which, and why."
@@ -66,6 +68,7 @@ def next_try(frame: bytes, # the answer to ApiVersions, without its length
     spoken = versions_in(read_response(frame, api_versions, 0, correlation_id))
     return common_version(api_versions, spoken or {API_VERSIONS: (0, 0)})   # the oldest brokers don't say
 
+# ## A line to one broker
 # %% ../../nbs/30_client.client.ipynb #ac97c25a
 LONGEST_ANSWER, CONNECTING = 2**31 - 1, 5.0   # bytes; seconds
 
@@ -164,6 +167,7 @@ class Background:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join()
 
+# ## A client of a cluster
 # %% ../../nbs/30_client.client.ipynb #08d783f5
 def parse_servers(text: str) -> list[tuple[str, int]]:
     "Addresses with commas between them: `parse_servers('a:9092, [::1]:9093')` is `[('a', 9092), ('::1', 9093)]`."
@@ -263,6 +267,7 @@ def find_topics(client: Client, names=None) -> dict[str, MetadataResponseTopic]:
         if topic.error_code in UNKNOWN: raise UnknownTopic(f'{client} has no topic {name!r}')
     return found
 
+# ### Asking the leaders
 # %% ../../nbs/30_client.client.ipynb #0c8818fc
 def leader_of(client: Client, place: tuple[str, int] # topic, partition
              ) -> tuple[str, int] | None:
@@ -329,6 +334,7 @@ def find_offsets(client: Client,
     if unknown: find_topics(client, unknown)
     return {place: check_answer(place, answer).offset for place, answer in ask_leaders(client, wanted, ask).items()}
 
+# ### Records
 # %% ../../nbs/30_client.client.ipynb #cca04f12
 def fetch_from(client: Client, topic: str, partition: int,
                offset: int, # of the first record that we want; the batch it is in comes whole
@@ -351,6 +357,7 @@ def fetch_from(client: Client, topic: str, partition: int,
         return {(topic, partition): check_answer((topic, partition), answer).responses[0].partitions[0]}
     return ask_leaders(client, [(topic, partition)], ask)[topic, partition]
 
+# ## And the other direction
 # %% ../../nbs/30_client.client.ipynb #7bb4374b
 NOT_STORED = {code: name for code, name in NOT_NOW.items() if name in (
     'LEADER_NOT_AVAILABLE', 'NOT_LEADER_OR_FOLLOWER', 'UNKNOWN_TOPIC_OR_PARTITION', 'UNKNOWN_TOPIC_ID')}

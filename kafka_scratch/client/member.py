@@ -23,6 +23,7 @@ from ..groups.classic import HeartbeatRequest, JoinGroupRequest, JoinGroupReques
 from ..groups.classic import MemberIdentity, SyncGroupRequest, SyncGroupRequestAssignment
 from ..groups.classic import heartbeat, join_group, leave_group, sync_group, topics_in, unwrap
 
+# ## Who looks after us?
 # %% ../../nbs/61_client.member.ipynb #4bb2540a
 NOT_YET = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 
@@ -55,6 +56,7 @@ def refuse(group_id: str, code: int):
     "An error that no second try would mend."
     raise Unanswered(f'the group {group_id!r}: the broker says {error_name(code) or code}')
 
+# ## How far did we come?
 # %% ../../nbs/61_client.member.ipynb #569bd6d3
 def committed_offsets(client: Client, group_id: str,
                       partitions=None # (topic, partition) of each; None: all that the group knows
@@ -96,6 +98,7 @@ def first_error(answer) -> int:
 MOVED_ON = {ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS}
 ASK_AGAIN = MOVED_ON | {ErrorCode.MEMBER_ID_REQUIRED}   # to join
 
+# ## Who gets what?
 # %% ../../nbs/61_client.member.ipynb #131f0379
 def assign_range(wanted: dict[str, list[str]], # member → the topics that it wants
                  counts: dict[str, int]        # topic → its number of partitions
@@ -121,6 +124,7 @@ def read_assignment(data: bytes) -> list[tuple[str, int]]:
     found = unwrap(ConsumerProtocolAssignment, data).assigned_partitions if data else []
     return [(each.topic, number) for each in found for number in each.partitions]
 
+# ## Joining
 # %% ../../nbs/61_client.member.ipynb #4e183f39
 class JoiningMember:
     "What a member of a group asks in order to get its assignment."

@@ -19,6 +19,7 @@ from ..security.sasl import MECHANISMS, NONCE, SCRAM, Hash, parse_jaas, scram_ke
 from ..security.sasl import SaslAuthenticateRequest, SaslHandshakeRequest, sasl_authenticate, sasl_handshake
 from ..security.tls import load_identity, load_trust
 
+# ## Conversations
 # %% ../../nbs/65_client.secure.ipynb #cbc63de3
 class NotAdmitted(Unanswered):
     "A broker doesn't believe that we are who we say, or we don't believe that of it. No second try would mend it."
@@ -73,6 +74,7 @@ def scram(mechanism: str, username: str, password: str,
     if not hmac.compare_digest(said, b'v=' + base64.b64encode(signature)):
         raise NotAdmitted("the broker's signature is wrong: it doesn't know us, and may be an impostor")
 
+# ## The file
 # %% ../../nbs/65_client.secure.ipynb #1a5ddc19
 KNOWN = '''security.protocol sasl.mechanism sasl.jaas.config
     ssl.truststore.type ssl.truststore.location ssl.truststore.certificates
@@ -146,6 +148,7 @@ def read_client_config(text: str, source: str) -> ClientConfig:
     return ClientConfig(protocol, read_account(properties) if door.authenticated else None,
                         client_context(properties) if door.encrypted else None, source)
 
+# ## The line
 # %% ../../nbs/65_client.secure.ipynb #dc6159b6
 ANOTHER_HOST = 62, 64   # OpenSSL's numbers for a certificate of another name, or of another IP address
 

@@ -16,6 +16,7 @@ import os, re
 from collections import namedtuple
 from ..log.partition import LogConfig
 
+# ## The format
 # %% ../../nbs/28_cluster.config.ipynb #25ace39f
 class ConfigError(ValueError):
     "A configuration that can't be used: what, and where."
@@ -62,6 +63,7 @@ def unescape(text: str, line: int) -> str:
     text = re.sub(r'\\(u[0-9a-fA-F]{0,4}|.?)', character, text, flags=re.DOTALL)
     return text.encode('utf-16', 'surrogatepass').decode('utf-16', 'surrogatepass')   # two \\u may be one character
 
+# ## Listeners
 # %% ../../nbs/28_cluster.config.ipynb #1b351e24
 PROTOCOLS = 'PLAINTEXT', 'SSL', 'SASL_PLAINTEXT', 'SASL_SSL'   # in the order of their numbers in the metadata log
 
@@ -84,6 +86,7 @@ def parse_listener(text: str) -> Listener:
         raise ConfigError(f"{text.strip()!r} is no listener; write NAME://HOST:PORT, with a port up to 65535")
     return Listener(match[1].upper(), match[2].strip('[]'), int(match[3]))
 
+# ## What we need to know
 # %% ../../nbs/28_cluster.config.ipynb #b4062d85
 Config = namedtuple('Config', """node_id listeners advertised_listeners log_dirs metadata_dir
     max_frame max_idle_ms max_partitions fetch_max_bytes retention_check_ms logs properties""")
@@ -258,6 +261,7 @@ def read_text(path: str, missing: str | None = None) -> str:
         if missing is not None and isinstance(error, (FileNotFoundError, NotADirectoryError)): return missing
         raise ConfigError(f"{path} can't be read: {getattr(error, 'strerror', None) or error}") from None
 
+# ## The name tag of a directory
 # %% ../../nbs/28_cluster.config.ipynb #ba73724b
 def read_meta(log_dir: str) -> Properties:
     "What `meta.properties` of a log directory says; nothing, if there is none."
@@ -347,6 +351,7 @@ def prepare_log_dirs(config: Config) -> int:
                               'name one that can, as log.dirs') from None
     return node_id
 
+# ## Settings that don't exist
 # %% ../../nbs/28_cluster.config.ipynb #5d1a70c8
 KAFKA_SETTINGS = '''
     advertised.listeners allow.everyone.if.no.acl.found authorizer.class.name background.threads

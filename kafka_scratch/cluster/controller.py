@@ -22,6 +22,7 @@ from .image import TOPIC_RESOURCE, UNASSIGNED, Image
 from .metadata_log import MetadataLog
 from .logs import sync_directory, sync_now
 
+# ## A directory for a new cluster
 # %% ../../nbs/32_cluster.controller.ipynb #a81a8141
 def new_id() -> bytes:
     "A random id. None that begins with a dash when it is written: it would look like an option on a command line."
@@ -45,6 +46,7 @@ def found_cluster(log_dirs: list[str], node_id: int, cluster_id: str | None = No
         sync_directory(path)
     return cluster_id
 
+# ## Records in the version that everybody understands
 # %% ../../nbs/32_cluster.controller.ipynb #33e2c129
 METADATA_VERSION, WITH_DIRECTORIES = 27, 17
 NEWER = {RegisterBrokerRecord: 3, BrokerRegistrationChangeRecord: 2, PartitionRecord: 1, PartitionChangeRecord: 1}
@@ -53,6 +55,7 @@ def record_version(record: Message, level: int) -> int:
     "The version in which a record is written for a cluster of this level."
     return NEWER.get(type(record), 0) if level >= WITH_DIRECTORIES else 0
 
+# ## A topic in records
 # %% ../../nbs/32_cluster.controller.ipynb #cb81bff7
 def topic_records(name: str,
                   assignment: list[list[int]],   # for each partition: the nodes with a replica, the leader first
@@ -71,6 +74,7 @@ def partition_record(topic_id: bytes, number: int, replicas: list[int]) -> Parti
                            leader=replicas[0], leader_epoch=0, partition_epoch=0, removing_replicas=[],
                            adding_replicas=[], directories=[UNASSIGNED] * len(replicas))
 
+# ## The pen
 # %% ../../nbs/32_cluster.controller.ipynb #2773c303
 def metadata_batch(records: list[Message], level: int, now: int) -> bytearray:
     "Metadata records as a batch."
@@ -129,6 +133,7 @@ def level_in(features: list[Message]) -> int:
     levels = {each.name: each.feature_level for each in features if isinstance(each, FeatureLevelRecord)}
     return levels.get('metadata.version', METADATA_VERSION)
 
+# ### Taking the pen
 # %% ../../nbs/32_cluster.controller.ipynb #497b04a8
 class MetadataPen:
     "The metadata log, as somebody holds it who may write. It is opened when there is something to write."
@@ -168,6 +173,7 @@ class MetadataPen:
         try: pen and close_log(pen)
         except OSError as error: self.note(f"{self.log.directory} can't be left in order: {error}")
 
+# ### The controller
 # %% ../../nbs/32_cluster.controller.ipynb #c644a2f0
 class Controller(MetadataPen):
     "The one who writes the metadata log. What it writes, it reads back: the image is as new as the log."

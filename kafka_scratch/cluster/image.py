@@ -21,6 +21,7 @@ from ..wire.schema import *
 from ..log.records import control_type, read_records, value_spans
 from .records import *
 
+# ## A partition, at one moment
 # %% ../../nbs/18_cluster.image.ipynb #ea7b89aa
 Partition = namedtuple('Partition', """leader leader_epoch partition_epoch leader_recovery_state
     replicas isr removing_replicas adding_replicas eligible_leader_replicas last_known_elr directories""")
@@ -43,6 +44,7 @@ def new_partition(record: PartitionRecord) -> Partition:
         last_known_elr=tuple(record.last_known_elr or ()),
         directories=tuple(record.directories or [MIGRATING] * len(record.replicas)))
 
+# ## A change, and its epochs
 # %% ../../nbs/18_cluster.image.ipynb #74e3ceef
 NO_CHANGE = -2   # of the leader; -1 is "no leader"
 
@@ -64,6 +66,7 @@ def changed_partition(old: Partition, change: PartitionChangeRecord) -> Partitio
         # if there isn't one for each replica, nobody knows
         directories=directories if len(directories) == len(replicas) else (MIGRATING,) * len(replicas))
 
+# ## Kept as bytes, read when asked
 # %% ../../nbs/18_cluster.image.ipynb #53853be9
 BIRTH, CHANGE = PartitionRecord.codec(2), PartitionChangeRecord.codec(2)   # version 2 reads what version 1 wrote
 PARTITION_KEY = struct.Struct('>i16s')                                     # partition_id and topic_id
@@ -78,6 +81,7 @@ def read_state(state) -> Partition:
     for change in changes: partition = changed_partition(partition, CHANGE.read(NOBODY + change, 0)[0])
     return partition
 
+# ## The image
 # %% ../../nbs/18_cluster.image.ipynb #eb9fc53d
 class Topic:
     "A topic and its partitions."
@@ -111,6 +115,7 @@ class Image:
             raise DecodeError(f'a record speaks of topic {uuid_text(topic_id)}, which was never made or is gone')
         return found
 
+# ## What each record does
 # %% ../../nbs/18_cluster.image.ipynb #9d74e490
 EFFECTS = {}   # record class → function(image, record)
 
@@ -246,6 +251,7 @@ def token_set(image, record): image.tokens[record.token_id] = record
 @effect(RemoveDelegationTokenRecord)
 def token_removed(image, record): image.tokens.pop(record.token_id, None)
 
+# ## Replaying
 # %% ../../nbs/18_cluster.image.ipynb #e2f5468a
 TRANSACTION_RECORDS = BeginTransactionRecord, EndTransactionRecord, AbortTransactionRecord
 
@@ -302,6 +308,7 @@ def replay_payload(image: Image, payload: bytes, count: int):
             counts[shortcut[0]] += 1
         else: replay_value(image, payload[start:end])
 
+# ## A million partitions
 # %% ../../nbs/18_cluster.image.ipynb #17c20aa7
 def is_plain_birth(tail: bytes) -> bool:
     "Four lists of broker ids, leader and epochs, a list of directories, no tagged fields: and does every count fit?"

@@ -16,6 +16,7 @@ from .records import AccessControlEntryRecord, RegisterBrokerRecord
 from .image import RESOURCES, Image, Partition, read_state
 from .metadata_log import MetadataLog
 
+# ## Numbers with names
 # %% ../../nbs/20_cluster.image_json.ipynb #da85f96d
 RECOVERY_STATES = 'RECOVERED', 'RECOVERING'
 MECHANISMS = {1: 'SCRAM_SHA_256', 2: 'SCRAM_SHA_512'}
@@ -30,6 +31,7 @@ def name_of(names, number: int) -> str:
     "A number by its name, or as it is if it has none."
     return names[number] if 0 <= number < len(names) else f'UNKNOWN_{number}'
 
+# ## Topics
 # %% ../../nbs/20_cluster.image_json.ipynb #bbb4c1ca
 directory_text = lru_cache(10_000)(uuid_text)   # a cluster has few directories, named often
 
@@ -54,6 +56,7 @@ def topics_json(image: Image):
         yield (f'  {{"name": {json.dumps(name)}, "topicId": "{uuid_text(topic.topic_id)}", '
                f'"partitions": [\n{partitions}\n  ]}}')
 
+# ## Everything else
 # %% ../../nbs/20_cluster.image_json.ipynb #5ee63b37
 def broker_json(broker: RegisterBrokerRecord) -> dict:
     return {'id': broker.broker_id,

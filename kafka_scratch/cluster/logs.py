@@ -20,6 +20,7 @@ from ..log.records import HEADER
 from ..log.partition import Flush, LogConfig, PartitionLog, StorageError, append, begin_flush, close_log
 from ..log.partition import end_flush, open_log, retain, sync_files
 
+# ## Whose settings?
 # %% ../../nbs/27_cluster.logs.ipynb #08605be6
 TOPIC_SETTINGS = {field.replace('_', '.'): field for field in LogConfig._fields}   # 'segment.bytes': 'segment_bytes'
 
@@ -34,6 +35,7 @@ def topic_config(settings: dict[str, str], defaults: LogConfig) -> LogConfig:
         elif re.fullmatch(r'[+-]?\d{1,19}', text): changes[field] = int(text)
     return defaults._replace(**changes)
 
+# ## One at a time
 # %% ../../nbs/27_cluster.logs.ipynb #330a4d94
 CLEAN, LOCK = '.kafka_cleanshutdown', '.lock'
 RECOVERY, START = 'recovery-point-offset-checkpoint', 'log-start-offset-checkpoint'
@@ -55,6 +57,7 @@ def lock_directory(path: str):
                     'stop it, or name another directory') from None
     return file
 
+# ## A directory
 # %% ../../nbs/27_cluster.logs.ipynb #fdd00eaa
 def sync_directory(path: str):
     "What was made, renamed or removed in a directory outlives the machine."
@@ -91,6 +94,7 @@ class LogDirBooks:
             os.unlink(self.file(CLEAN))
             sync_directory(self.path)   # or it could be back after a power failure, and lie
 
+# ### The logs in it
 # %% ../../nbs/27_cluster.logs.ipynb #35c6ca03
 class LogDir(LogDirBooks):
     "One directory with the logs of partitions."
@@ -123,6 +127,7 @@ class LogDir(LogDirBooks):
                                        self.offsets[START].get(place, 0), self.note)
         return self.logs[name]
 
+# ## Keeping books
 # %% ../../nbs/27_cluster.logs.ipynb #7dfdca73
 def save_checkpoints(directory: LogDir):
     "Writes down how far each log is safe, where it starts, how far it may be read. Those of closed logs stay."
@@ -151,6 +156,7 @@ def leave(directory: LogDir, broker_epoch: int = -1):
         replace_file(directory.file(CLEAN), epoch.encode(), sync=True)
     if directory.lock: directory.lock.close()
 
+# ## Sharing an fsync
 # %% ../../nbs/27_cluster.logs.ipynb #9af0bb1f
 def sync_each(flushes: list) -> dict:
     "Syncs the files of several logs. Returns what went wrong with which."
@@ -214,6 +220,7 @@ def attempt(function, *arguments):
     except Exception as error:
         asyncio.get_running_loop().call_exception_handler({'message': f'after a sync: {error}', 'exception': error})
 
+# ## All logs of a broker
 # %% ../../nbs/27_cluster.logs.ipynb #abb6cce8
 def owner_of(path: str) -> bytes | None:
     "The topic to which a partition's directory belongs. An empty note (a crash came too early) doesn't say."
@@ -277,6 +284,7 @@ class LogsOnDisk:
     def opened(self) -> list[PartitionLog]:
         return [log for directory in self.directories for log in directory.logs.values()]
 
+# ### Do we have it?
 # %% ../../nbs/27_cluster.logs.ipynb #316f4e41
 Hosted = namedtuple('Hosted', 'log error leader leader_epoch in_sync looked',
                     defaults=(None, ErrorCode.NONE, -1, -1, 0, 0))
@@ -337,6 +345,7 @@ class Logs(HostedLogs):
         if not self.flusher.at_work: end_flush(log, flush)
         else: self.flush(log, lambda log, error: None)   # it may be at this very log: its next round counts ours, too
 
+# ## The same name, another topic
 # %% ../../nbs/27_cluster.logs.ipynb #458f3558
 def aside_name(name: str, why: str) -> str:
     "A name for a directory that is out of the way: `orders-0.<32 digits>-stray`. File systems allow 255 characters."
@@ -351,6 +360,7 @@ def set_aside(directory: LogDir, name: str):
     os.rename(directory.file(name), directory.file(aside))
     directory.note(f'{directory.file(name)} belongs to another topic of this name, and is called {aside} now')
 
+# ## A topic is deleted
 # %% ../../nbs/27_cluster.logs.ipynb #8ce726b7
 def doom_topic(logs: Logs, topic: Topic):
     "A topic was deleted: its logs are closed, and their directories get names under which nobody looks for them."
@@ -384,6 +394,7 @@ def remove_deleted(logs: Logs, remove=lambda path: shutil.rmtree(path, ignore_er
     for _, path in due[:most]: remove(path)
     return len(due[:most])
 
+# ## Coming and going
 # %% ../../nbs/27_cluster.logs.ipynb #393e2692
 def begin_logs(logs: Logs):
     "Takes the directories, and mends the logs in those that weren't left in order."
@@ -409,6 +420,7 @@ def end_logs(logs: Logs):
         try: leave(directory, getattr(broker, 'broker_epoch', -1))
         except OSError as error: logs.note(f"{directory.path} can't be left in order: {error}")
 
+# ## Chores
 # %% ../../nbs/27_cluster.logs.ipynb #aeb86625
 EXPIRATION = 24 * 3600_000   # milliseconds after which a silent producer is forgotten
 

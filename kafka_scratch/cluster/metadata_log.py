@@ -22,6 +22,7 @@ def checkpoints(directory) -> list[tuple[int, int, str]]:
     names = [name for name in os.listdir(directory) if re.fullmatch(r'\d{20}-\d{10}\.checkpoint', name)]
     return sorted((int(name[:20]), int(name[21:31]), os.path.join(directory, name)) for name in names)
 
+# ## Where to start
 # %% ../../nbs/19_cluster.metadata_log.ipynb #a94afe1b
 def load_checkpoint(image: Image, path: str):
     "Replays a checkpoint. Its records are counted apart: they say what was, not what happened."
@@ -32,6 +33,7 @@ def load_checkpoint(image: Image, path: str):
     image.counts = defaultdict(int, {f'(snapshot) {name}': count for name, count in image.counts.items()})
     image.saved_configs = {resource: dict(values) for resource, values in image.configs.items()}
 
+# ## Reading a file that grows
 # %% ../../nbs/19_cluster.metadata_log.ipynb #6f589050
 class SegmentReader:
     "Whole batches from a file, from where we stopped the last time."
@@ -60,6 +62,7 @@ class SegmentReader:
         "An error with the file and the place in it."
         return DecodeError(f'{self.path}: {error.message}', start + error.offset)
 
+# ## From the first record to the last
 # %% ../../nbs/19_cluster.metadata_log.ipynb #61a31dd0
 class MetadataReader:
     "Reads a metadata log directory into an image: from a checkpoint, if need be, through the segments."
@@ -102,6 +105,7 @@ class MetadataReader:
         except DecodeError as error:
             raise DecodeError(f'{self.reader.path}: {error.message}', self.reader.at) from None
 
+# ## Following
 # %% ../../nbs/19_cluster.metadata_log.ipynb #d58ba350
 class MetadataLog(MetadataReader):
     "Follows a metadata log directory: `poll()` brings the image up to date."
@@ -161,6 +165,7 @@ def load_image(log_dir, until: int | None = None) -> Image:
     "The image of a log directory (or of a `__cluster_metadata-0` itself)."
     return open_metadata(log_dir, until).image
 
+# ## A broker comes back
 # %% ../../nbs/19_cluster.metadata_log.ipynb #4cb1a712
 def come_back(image: Image, node_id: int) -> list[PartitionChangeRecord]:
     "The changes with which a controller welcomes a broker back, for the partitions that wait for it."

@@ -19,6 +19,7 @@ from ..wire.primitives import *
 from ..wire.schema import *
 from ..log.records import control_value_codec
 
+# ## The envelope
 # %% ../../nbs/17_cluster.records.ipynb #94f6e307
 RECORD_TYPES = {}   # number → class: filled by the declarations that follow
 
@@ -30,6 +31,7 @@ def metadata_record(type: int, # its number in the envelope
         return RECORD_TYPES[type]
     return enter
 
+# ## Topics and partitions
 # %% ../../nbs/17_cluster.records.ipynb #b36e1223
 @metadata_record(type=2, versions='0')
 class TopicRecord:
@@ -76,6 +78,7 @@ class PartitionChangeRecord:
     eligible_leader_replicas: Array[Int32] = field(versions='2+', nullable='2+', tag=6, default=None)
     last_known_elr: Array[Int32] = field(versions='2+', nullable='2+', tag=7, default=None)
 
+# ## Reading a value
 # %% ../../nbs/17_cluster.records.ipynb #1e0cb4fe
 FRAME_VERSION = 1   # of the envelope
 Envelope = namedtuple('Envelope', 'frame_version type version body_starts known')
@@ -106,12 +109,14 @@ def write_value(m: Message, version: int) -> bytes:
     "The value of a metadata record."
     return b''.join(map(UnsignedVarint.write, (FRAME_VERSION, m.API_KEY, version))) + m.encode(version)
 
+# ## The other types
 # %% ../../nbs/17_cluster.records.ipynb #5a751857
 @metadata_record(type=28, versions='0')
 class ClearElrRecord:
     "The eligible leader replicas of a topic are forgotten; of all topics, if the name is empty."
     topic_name: String
 
+# ### Brokers and controllers
 # %% ../../nbs/17_cluster.records.ipynb #aac51424
 @nested
 class BrokerEndpoint:
@@ -180,6 +185,7 @@ class RegisterControllerRecord:
     end_points: Array[BrokerEndpoint]
     features: Array[BrokerFeature]
 
+# ### Settings, features, producer ids
 # %% ../../nbs/17_cluster.records.ipynb #bbd498fa
 @metadata_record(type=4, versions='0')
 class ConfigRecord:
@@ -203,6 +209,7 @@ class ProducerIdsRecord:
     broker_epoch: Int64 = field(default=-1)
     next_producer_id: Int64
 
+# ### Who may do what, and how much
 # %% ../../nbs/17_cluster.records.ipynb #db6fcd22
 @nested
 class EntityData:
@@ -269,6 +276,7 @@ class RemoveDelegationTokenRecord:
     "That token is gone."
     token_id: String
 
+# ### About the log itself
 # %% ../../nbs/17_cluster.records.ipynb #bf6077af
 @metadata_record(type=23, versions='0')
 class BeginTransactionRecord:
@@ -294,6 +302,7 @@ class ZkMigrationStateRecord:
     "How far the move away from ZooKeeper has come: a leftover."
     zk_migration_state: Int8
 
+# ## For the inspector
 # %% ../../nbs/17_cluster.records.ipynb #7f5f225e
 def explain_metadata_value(walk, path, batch, key, length):
     "Explains a value in place, for `explain_segment`. Control records explain themselves by their key."

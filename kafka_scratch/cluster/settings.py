@@ -23,6 +23,7 @@ from .config import DEFAULTS, UNITS, Properties, read_log_config
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 
+# ## A table of settings
 # %% ../../nbs/33_cluster.settings.ipynb #9fca7262
 Setting = namedtuple('Setting', 'name type default allowed broker about')
 SHORTHAND = {'-': None, 'max': str(2**63 - 1)}   # null, and the largest number: for "never"
@@ -82,6 +83,7 @@ TOPIC_TABLE |= read_table('''
 # %% ../../nbs/33_cluster.settings.ipynb #b5ad71e2
 TYPES = 'UNKNOWN BOOLEAN STRING INT SHORT LONG DOUBLE LIST CLASS PASSWORD'.split()   # by their number in an answer
 
+# ## What a value means
 # %% ../../nbs/33_cluster.settings.ipynb #8c289d17
 def bad_request(text: str) -> ApiError: return ApiError(ErrorCode.INVALID_REQUEST, text)
 def bad_config(text: str) -> ApiError: return ApiError(ErrorCode.INVALID_CONFIG, text)
@@ -125,6 +127,7 @@ def tidy(setting: Setting, text: str) -> str:
     try: return show_value(parse_value(setting, text))
     except ApiError: return text
 
+# ## What is allowed
 # %% ../../nbs/33_cluster.settings.ipynb #8e9857dc
 def check_value(setting: Setting, value):
     "Refuses a value that isn't allowed."
@@ -152,6 +155,7 @@ def check_throttled(setting: Setting, value: list[str]):
     raise invalid(setting, shown, f"{setting.name} must be the literal '*' or a list of replicas in the following "
                                   f'format: {form},{form},...')
 
+# ## Whose value is it?
 # %% ../../nbs/33_cluster.settings.ipynb #6f24fa00
 class Source:
     "Where a value comes from."
@@ -260,6 +264,7 @@ CLIENT_METRICS_TABLE = read_table('''
     metrics     | LIST |        | |  | which metrics
 ''')
 
+# ## Layer on layer
 # %% ../../nbs/33_cluster.settings.ipynb #55395c68
 def layers(broker) -> list[tuple[int, dict[str, str]]]:
     "What is set for a broker and where, the strongest first."
@@ -292,6 +297,7 @@ def synonyms_of(name: str, known: list) -> list[Synonym]:
     while found and found[0].name != name: found.pop(0)   # a rule of Kafka's: what follows tells why we look at it
     return found
 
+# ## Do they go together?
 # %% ../../nbs/33_cluster.settings.ipynb #9f544fc8
 def check_topic_settings(settings: dict[str, str], broker):
     "Refuses settings that a topic can't have."
@@ -374,6 +380,7 @@ def check_agreement(settings: dict[str, str], changed: set[str], name: str, imag
     if 'min.insync.replicas' not in settings:
         raise bad_config('Cluster-level min.insync.replicas cannot be removed while ELR is enabled.')
 
+# ## It has to take effect
 # %% ../../nbs/33_cluster.settings.ipynb #7e6de2ee
 def log_defaults(properties: Properties, node_id: int, image: Image) -> LogConfig:
     "How logs are kept, unless a topic says otherwise: what the file says, and what was changed since."

@@ -20,6 +20,7 @@ from .coordinator import GroupCoordinator, not_written
 from .offsets import check_coordinator, offset_tombstones
 from .classic import DEAD, STABLE, ClassicGroup, find_group
 
+# ## ListGroups (16)
 # %% ../../nbs/39_groups.admin.ipynb #f253cc61
 @message(api_key=16, versions='0-5', flexible='3+')
 class ListGroupsRequest:
@@ -69,6 +70,7 @@ def answer_list_groups(request: ListGroupsRequest, version: int, broker) -> List
 # %% ../../nbs/39_groups.admin.ipynb #2636ac1e
 list_groups = Api(ListGroupsRequest, ListGroupsResponse, answer_list_groups)
 
+# ## DescribeGroups (15)
 # %% ../../nbs/39_groups.admin.ipynb #aff17dac
 @message(api_key=15, versions='0-6', flexible='5+')
 class DescribeGroupsRequest:
@@ -146,6 +148,7 @@ def answer_describe_groups(request: DescribeGroupsRequest, version: int, broker)
 # %% ../../nbs/39_groups.admin.ipynb #3f28d9be
 describe_groups = Api(DescribeGroupsRequest, DescribeGroupsResponse, answer_describe_groups)
 
+# ## DeleteGroups (42)
 # %% ../../nbs/39_groups.admin.ipynb #13dd2924
 @message(api_key=42, versions='0-2', flexible='2+')
 class DeleteGroupsRequest:

@@ -16,6 +16,7 @@ import re, struct, unicodedata
 from collections import Counter, namedtuple
 from ..cluster.image import Image, Topic
 
+# ## Patterns
 # %% ../../nbs/40_groups.assignors.ipynb #c360aaa9
 class PatternError(ValueError):
     "A pattern that can't be used: what is wrong with it."
@@ -295,6 +296,7 @@ def is_there(place: str, before: str | None, after: str | None) -> bool:
     edge = (before in WORD) != (after in WORD)
     return edge == (place == 'edge')
 
+# ## Has anything changed?
 # %% ../../nbs/40_groups.assignors.ipynb #880e2135
 SECRET = bytes.fromhex(
     'b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671fcb79e64eccc0e578825ad07dccff7221'
@@ -388,6 +390,7 @@ def metadata_hash(names, image: Image) -> int:
     if not hashes: return 0
     return int.from_bytes(xxh3(struct.pack(f'<{len(hashes)}Q', *hashes)).to_bytes(8, 'big'), 'big', signed=True)
 
+# ## Who gets what: range
 # %% ../../nbs/40_groups.assignors.ipynb #a4abd5a3
 MemberSubscription = namedtuple(
     'MemberSubscription', 'topic_ids assignment instance_id', defaults=(frozenset(), None))
@@ -406,6 +409,7 @@ def assign_range(members: dict[str, MemberSubscription], partitions: dict[bytes,
             start = end
     return found
 
+# ## Uniform: everybody wants the same
 # %% ../../nbs/40_groups.assignors.ipynb #72d76cd0
 def assign_homogeneous(members: dict[str, MemberSubscription], partitions: dict[bytes, int]) -> dict[str, set]:
     "Equal numbers for members who all want these topics. Nobody loses more than it must."
@@ -424,6 +428,7 @@ def assign_homogeneous(members: dict[str, MemberSubscription], partitions: dict[
     for id, missing in lacking.items(): found[id] |= {next(rest) for _ in range(missing)}
     return found
 
+# ## Uniform: everybody wants something else
 # %% ../../nbs/40_groups.assignors.ipynb #446259e4
 def assign_heterogeneous(members: dict[str, MemberSubscription], partitions: dict[bytes, int]) -> dict[str, set]:
     "Numbers that are as equal as wishes allow."

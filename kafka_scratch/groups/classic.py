@@ -28,6 +28,7 @@ from .coordinator import GroupCoordinator, Pending, Timer, at_once, not_written,
 from .coordinator import write_state
 from .offsets import GroupMetadataKey, check_coordinator, forget_group
 
+# ## JoinGroup (11)
 # %% ../../nbs/38_groups.classic.ipynb #8c2917fd
 @nested
 class JoinGroupRequestProtocol:
@@ -66,6 +67,7 @@ class JoinGroupResponse:
     member_id: String
     members: Array[JoinGroupResponseMember]
 
+# ## SyncGroup (14), Heartbeat (12), LeaveGroup (13)
 # %% ../../nbs/38_groups.classic.ipynb #b216e0ad
 @nested
 class SyncGroupRequestAssignment:
@@ -135,6 +137,7 @@ class LeaveGroupResponse:
     error_code: Int16
     members: Array[MemberResponse] = field(versions='3+')
 
+# ## What is in the parcel
 # %% ../../nbs/38_groups.classic.ipynb #8ccbf710
 @nested
 class ConsumerPartitions:
@@ -161,6 +164,7 @@ class ConsumerProtocolAssignment:
 def unwrap(kind: type, parcel: bytes) -> Message: return kind.decode(parcel, min(Int16.read(parcel, 0)[0], 3), 2)
 def topics_in(subscription: bytes) -> list[str]: return ConsumerProtocolSubscription.decode(subscription, 0, 2).topics
 
+# ## Five states
 # %% ../../nbs/38_groups.classic.ipynb #b9ed21ba
 EMPTY, PREPARING, COMPLETING, STABLE, DEAD = 'Empty', 'PreparingRebalance', 'CompletingRebalance', 'Stable', 'Dead'
 
@@ -173,6 +177,7 @@ def read_group_config(properties: Properties) -> GroupConfig:
     found = {name: read_number(properties, 'group.' + name.replace('_', '.'), 0) for name in GroupConfig._fields}
     return GroupConfig(**{name: value for name, value in found.items() if value is not None})
 
+# ## A member
 # %% ../../nbs/38_groups.classic.ipynb #fb455483
 class ClassicGroupMember:
     "One consumer, as its coordinator knows it."
@@ -207,6 +212,7 @@ class ClassicGroupMember:
 def protocols_of(request: JoinGroupRequest) -> list[tuple[str, bytes]]:
     return [(each.name, each.metadata) for each in request.protocols]
 
+# ## The roll
 # %% ../../nbs/38_groups.classic.ipynb #eb2776d4
 class Roll:
     "Who is in a group, and what they have in common."
@@ -237,6 +243,7 @@ class Roll:
         candidates = self.candidate_protocols()
         return Counter(member.vote(candidates) for member in self.members.values()).most_common(1)[0][0]
 
+# ## Who is who
 # %% ../../nbs/38_groups.classic.ipynb #2b2801d1
 class Identities(Roll):
     "Whom we know by which name."
@@ -260,6 +267,7 @@ class Identities(Roll):
         self.pending_sync_members = {member_id if each == old else each for each in self.pending_sync_members}
         if self.leader == old: self.leader = member_id
 
+# ## What is kept
 # %% ../../nbs/38_groups.classic.ipynb #8e825623
 @nested
 class MemberMetadata:
@@ -325,6 +333,7 @@ def restored(saved: MemberMetadata, protocol: str | None) -> ClassicGroupMember:
     member.protocols = [(protocol, saved.subscription)]
     return member
 
+# ## What members hear
 # %% ../../nbs/38_groups.classic.ipynb #76b70493
 def refuse_join(error: int, version: int, member_id: str = '') -> JoinGroupResponse:
     "You are not in. (There is no protocol then, which since version 7 can be said with null.)"
@@ -361,6 +370,7 @@ class GroupAnswers(GroupDiary):
         member.answer_join(refuse_join(error, member.version))
         member.answer_sync(SyncGroupResponse(error_code=error))
 
+# ## A round ends: a new generation
 # %% ../../nbs/38_groups.classic.ipynb #2fe814b4
 class Generations(GroupAnswers):
     "How the joining ends, and a new generation begins."
@@ -395,6 +405,7 @@ class Generations(GroupAnswers):
         try: self.save()
         except StorageError: pass   # then a restart finds the generation before: it will time out
 
+# ## A round begins
 # %% ../../nbs/38_groups.classic.ipynb #519b0972
 class Rebalances(Generations):
     "What makes a round begin."
@@ -421,6 +432,7 @@ class Rebalances(Generations):
         if self.state != PREPARING: self.prepare_rebalance(now)
         elif self.all_members_joined and not self.initial_rebalance: self.complete_join(now)
 
+# ## What runs out
 # %% ../../nbs/38_groups.classic.ipynb #9f59d805
 class Expirations(Rebalances):
     "What happens when time is up."
@@ -447,6 +459,7 @@ class Expirations(Rebalances):
         for member_id in list(self.pending_sync_members): self.lose(member_id)
         self.prepare_rebalance(now)
 
+# ## When time passes
 # %% ../../nbs/38_groups.classic.ipynb #9e6ef3d2
 class Clockwork(Expirations):
     "What happens to a group when nothing happens."
@@ -490,6 +503,7 @@ class Clockwork(Expirations):
         if self.alarm: self.alarm.cancel()
         self.transition_to(DEAD, now)
 
+# ## Who gets in
 # %% ../../nbs/38_groups.classic.ipynb #8b28a1e0
 NEW_MEMBER_TIMEOUT_MS = 300_000
 
@@ -524,6 +538,7 @@ class Admission(Clockwork):
         self.rebalance_or_complete_join(now)
         return pending
 
+# ## Back, under the same name
 # %% ../../nbs/38_groups.classic.ipynb #d30494db
 class StaticMembers(Admission):
     "How a member with a name of its own comes back."
@@ -549,6 +564,7 @@ class StaticMembers(Admission):
         if version < 9: answer.leader, answer.members = old_leader, []   # lest it takes itself for the leader
         return answer
 
+# ## JoinGroup
 # %% ../../nbs/38_groups.classic.ipynb #cd555b62
 class Joining(StaticMembers):
     "How members get into a group."
@@ -598,6 +614,7 @@ def new_member_id(name: str) -> str:
     "An id that nobody else has: `new_member_id('ann')` is `'ann-5abcbcf0-…'`."
     return f'{name}-{uuid4()}'
 
+# ## SyncGroup
 # %% ../../nbs/38_groups.classic.ipynb #cadb0a0c
 class Syncing(Joining):
     "How members get their assignments."
@@ -635,6 +652,7 @@ class Syncing(Joining):
         self.propagate_assignment(assignments, now)
         self.transition_to(STABLE, now)
 
+# ## Heartbeat
 # %% ../../nbs/38_groups.classic.ipynb #d5c127ac
 class Heartbeats(Syncing):
     "Signs of life."
@@ -653,6 +671,7 @@ class Heartbeats(Syncing):
         if not member.is_new: member.deadline = now + member.session_timeout_ms
         if self.alarm is None or self.alarm.when > now + member.session_timeout_ms: self.tick(now)
 
+# ## LeaveGroup
 # %% ../../nbs/38_groups.classic.ipynb #81ca9d8f
 class Leaving(Heartbeats):
     "How members say goodbye."
@@ -675,6 +694,7 @@ class Leaving(Heartbeats):
         if not error: self.lose(member_id)
         return error
 
+# ## A group among others
 # %% ../../nbs/38_groups.classic.ipynb #499f4134
 class ClassicGroup(Leaving):
     "A group in which the members divide the work. The broker is their clerk."
@@ -707,6 +727,7 @@ class ClassicGroup(Leaving):
         "The records that delete the group."
         return [(GroupMetadataKey(group=self.group_id), None)]
 
+# ## In the broker
 # %% ../../nbs/38_groups.classic.ipynb #457267fa
 def make_group(coordinator: GroupCoordinator, group_id: str) -> ClassicGroup:
     "A group that writes to the coordinator's log, and lives by its clock."

@@ -34,6 +34,7 @@ from .offsets import forget_group
 from .classic import MemberIdentity, MemberResponse
 from .assignors import ASSIGNORS, MemberSubscription, metadata_hash
 
+# ## Partitions, on disk and in memory
 # %% ../../nbs/41_groups.consumer.ipynb #dfe0261b
 @nested
 class TopicPartitions:
@@ -51,6 +52,7 @@ def as_topic_partitions(assignment: frozenset) -> list[TopicPartitions]:
     for topic_id, partition in sorted(assignment): found.setdefault(topic_id, []).append(partition)
     return [TopicPartitions(topic_id=topic_id, partitions=partitions) for topic_id, partitions in found.items()]
 
+# ## A member
 # %% ../../nbs/41_groups.consumer.ipynb #d89f5108
 @nested
 class ClassicProtocol:
@@ -107,6 +109,7 @@ class ConsumerGroupMember(namedtuple(
     def update_member_epoch(self, epoch: int, **changes) -> 'ConsumerGroupMember':
         return self._replace(member_epoch=epoch, previous_member_epoch=self.member_epoch, **changes)
 
+# ## A group
 # %% ../../nbs/41_groups.consumer.ipynb #709a2ab5
 class ModernGroup:
     "What is remembered of a group: epochs, members, target assignment, owners."
@@ -144,6 +147,7 @@ class ModernGroup:
             setattr(paper, name, dict(getattr(self, name)))
         return paper
 
+# ## The records
 # %% ../../nbs/41_groups.consumer.ipynb #7f69ceab
 EFFECTS = {}   # class of the key → function (group, key, value)
 
@@ -292,6 +296,7 @@ class ConsumerGroupPartitionMetadataValue:
 @group_record(4, ConsumerGroupPartitionMetadataKey, ConsumerGroupPartitionMetadataValue)
 def subscription_metadata_noted(group, key, value): group.has_subscription_metadata_record = value is not None
 
+# ## First on paper
 # %% ../../nbs/41_groups.consumer.ipynb #a3eb8512
 class Draft:
     "What will become of a group: records, and a copy on which they have taken effect already."
@@ -302,6 +307,7 @@ class Draft:
         self.records.append((key, value))
         EFFECTS[type(key)](self.group, key, value)
 
+# ## One step at a time
 # %% ../../nbs/41_groups.consumer.ipynb #52f9d645
 def owns_revoked_partitions(owned: frozenset | None, revoked: frozenset) -> bool:
     "Might a member still read from one of these? If it doesn't say what it has: yes."
@@ -327,6 +333,7 @@ def reconcile(member: ConsumerGroupMember, target_assignment_epoch: int, target_
         target_assignment_epoch, state=STABLE if free == wanted else UNRELEASED_PARTITIONS,
         assigned_partitions=keep | free, partitions_pending_revocation=frozenset())
 
+# ## How a group is looked after
 # %% ../../nbs/41_groups.consumer.ipynb #550eeffd
 ConsumerGroupConfig = namedtuple(
     'ConsumerGroupConfig', 'session_timeout_ms heartbeat_interval_ms max_size assignors regex_refresh_interval_ms',
@@ -352,6 +359,7 @@ def group_setting(coordinator: GroupCoordinator, group: ModernGroup, name: str, 
     "A group may have settings of its own, which a client sets as it does for a topic."
     return int(coordinator.image.configs.get((GROUP_RESOURCE, group.group_id), {}).get(name, default))
 
+# ## What a group wants
 # %% ../../nbs/41_groups.consumer.ipynb #a6b4973e
 class SubscribedGroup(ModernGroup):
     "What the members of a group want."
@@ -377,6 +385,7 @@ class SubscribedGroup(ModernGroup):
     def static_member(self, instance_id: str) -> ConsumerGroupMember | None:
         return next((each for each in self.members.values() if each.metadata.instance_id == instance_id), None)
 
+# ## A new epoch, a new target
 # %% ../../nbs/41_groups.consumer.ipynb #eafd0464
 def mark_of(image: Image) -> tuple: return image, image.last_offset   # so that we see whether there was news since
 
@@ -422,6 +431,7 @@ def set_current_assignment(draft: Draft, member: ConsumerGroupMember):
         assigned_partitions=as_topic_partitions(member.assigned_partitions),
         partitions_pending_revocation=as_topic_partitions(member.partitions_pending_revocation)))
 
+# ## Somebody goes
 # %% ../../nbs/41_groups.consumer.ipynb #4b387dc3
 def delete_unused_regex(draft: Draft, regex: str):
     "Nobody subscribes to a pattern any more: so we needn't know what it stands for."
@@ -440,6 +450,7 @@ def fence_members(draft: Draft, members: list[ConsumerGroupMember], image: Image
     for regex in {member.subscribed_topic_regex: None for member in members}: delete_unused_regex(draft, regex)
     bump_group_epoch(draft, image, changed=True)
 
+# ## What others ask a group
 # %% ../../nbs/41_groups.consumer.ipynb #cd9db557
 class CommittedGroup(SubscribedGroup):
     "Who may commit offsets and read them; and how a group is deleted."
@@ -470,6 +481,7 @@ class CommittedGroup(SubscribedGroup):
         keys += [ConsumerGroupPartitionMetadataKey(**id)] * self.has_subscription_metadata_record
         return [(key, None) for key in (*keys, ConsumerGroupMetadataKey(**id))]
 
+# ## Sent away
 # %% ../../nbs/41_groups.consumer.ipynb #1c096e1e
 class FencingGroup(CommittedGroup):
     "How members of a group are removed."
@@ -492,6 +504,7 @@ class FencingGroup(CommittedGroup):
         if leaving: self.fence(list(leaving.values()))
         return answers
 
+# ## Timers
 # %% ../../nbs/41_groups.consumer.ipynb #76028011
 class ConsumerGroup(FencingGroup):
     "A group whose coordinator decides. Its members are missed when they fall silent, or don't let go."

@@ -27,6 +27,7 @@ from ..apis.metadata import live_brokers
 from ..cluster.config import Properties
 from ..cluster.controller import topic_records
 
+# ## Which partition?
 # %% ../../nbs/36_groups.coordinator.ipynb #334c3c2a
 def java_hash(text: str) -> int:
     "Java's `hashCode` of a string: `java_hash('ab')` is 97 · 31 + 98, 3105."
@@ -39,6 +40,7 @@ def partition_of(name: str, partitions: int) -> int:
     hash = java_hash(name)
     return (abs(hash) if hash != -2**31 else 0) % partitions   # in 32 bits that one number has no positive twin
 
+# ## Time
 # %% ../../nbs/36_groups.coordinator.ipynb #e25aafeb
 class Timer:
     "Something that will be called, unless it is cancelled."
@@ -96,6 +98,7 @@ def at_once(pending: Pending) -> Message | Pending:
     "The answer itself, if there is one already."
     return pending.result if pending.settled else pending
 
+# ## A log of keys and values
 # %% ../../nbs/36_groups.coordinator.ipynb #133fcd2e
 class InternalTopic:
     "A topic that the broker keeps for itself."
@@ -175,6 +178,7 @@ class StateLog(InternalTopic):
                 self.unread.add(partition)
             if hosted.error == ErrorCode.KAFKA_STORAGE_ERROR: self.unread.add(partition)
 
+# ## What a key says
 # %% ../../nbs/36_groups.coordinator.ipynb #230064a0
 STATE_RECORDS = {}   # type → what is known of it
 ON_MARKER = []       # functions (coordinator, partition, producer_id, committed): a transaction is decided
@@ -208,6 +212,7 @@ def read_state(known: SimpleNamespace, value: bytes | None) -> Message | None:
     if version < 0: raise DecodeError(f'a value of version {version}', 0)
     return known.value.decode(value, min(version, known.value.VERSIONS[-1]), 2)
 
+# ## The group coordinator
 # %% ../../nbs/36_groups.coordinator.ipynb #4d58ebc3
 class GroupCoordinatorShard:
     "Groups and their offsets, and what a record does to them."
@@ -274,6 +279,7 @@ class GroupCoordinator(GroupCoordinatorShard):
         except DecodeError as error:
             self.note(f"{self.store.topic}-{partition}, offset {record.offset} can't be read: {error}")
 
+# ## Who coordinates?
 # %% ../../nbs/36_groups.coordinator.ipynb #8f30d118
 @message(api_key=10, versions='0-6', flexible='3+')
 class FindCoordinatorRequest:

@@ -34,6 +34,7 @@ from .consumer import (
     bump_group_epoch, delete_unused_regex, group_setting, mark_of, read_consumer_group_config,
     reconcile, remove_member, set_current_assignment, update_target_assignment)
 
+# ## The question and the answer
 # %% ../../nbs/42_groups.heartbeat.ipynb #f5a8bc39
 @message(api_key=68, versions='0-1', flexible='0+')
 class ConsumerGroupHeartbeatRequest:
@@ -65,6 +66,7 @@ class ConsumerGroupHeartbeatResponse:
     heartbeat_interval_ms: Int32
     assignment: Assignment = field(nullable='0+', default=None)
 
+# ## What a member may say
 # %% ../../nbs/42_groups.heartbeat.ipynb #5ce9bf4b
 def check_request(request: ConsumerGroupHeartbeatRequest, version: int, config: ConsumerGroupConfig):
     "Refuses what makes no sense."
@@ -98,6 +100,7 @@ def check_member_epoch(member: ConsumerGroupMember, epoch: int, owned: frozenset
         f'The consumer group member has a {compared} member epoch ({epoch}) than the one known by the group '
         f'coordinator ({member.member_epoch}). The member must abandon all its partitions and rejoin.'))
 
+# ## Who speaks?
 # %% ../../nbs/42_groups.heartbeat.ipynb #f304a214
 def find_member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerGroupMember:
     "The member who speaks, if it is one."
@@ -164,6 +167,7 @@ def unheeded(properties: Properties) -> list[str]:
     if policy is None or policy.lower() == 'disabled': return []
     return [f'{MIGRATION}={policy} is not heeded: groups with members are not converted, as with disabled']
 
+# ## What it says of itself
 # %% ../../nbs/42_groups.heartbeat.ipynb #9fd00640
 def updated_metadata(member: ConsumerGroupMember, request: ConsumerGroupHeartbeatRequest,
                      caller) -> ConsumerGroupMemberMetadataValue:
@@ -198,6 +202,7 @@ def check_regex(regex: str):
     except PatternError as error:
         raise ApiError(ErrorCode.INVALID_REGULAR_EXPRESSION, f'{regex!r}: {error}') from None
 
+# ## A heartbeat
 # %% ../../nbs/42_groups.heartbeat.ipynb #11bb628b
 def plan(coordinator: GroupCoordinator, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest,
          caller) -> tuple[Draft, ConsumerGroupMember, ConsumerGroupMember]:
@@ -262,6 +267,7 @@ def leave_group(coordinator: GroupCoordinator,
         coordinator.write(request.group_id, draft.records)
     return ConsumerGroupHeartbeatResponse(member_id=request.member_id, member_epoch=request.member_epoch)
 
+# ## Patterns, a moment later
 # %% ../../nbs/42_groups.heartbeat.ipynb #e486a350
 REGEX_BATCH_REFRESH_MIN_INTERVAL_MS = 10_000
 
@@ -308,6 +314,7 @@ def matching(regex: str, names: list[str]) -> list[str]:
     except PatternError: return []
     return [name for name in names if found.matches(name)]
 
+# ## The handler
 # %% ../../nbs/42_groups.heartbeat.ipynb #f70e5330
 def answer_consumer_group_heartbeat(request: ConsumerGroupHeartbeatRequest, version: int,
                                     broker) -> ConsumerGroupHeartbeatResponse:
@@ -329,6 +336,7 @@ def answer_consumer_group_heartbeat(request: ConsumerGroupHeartbeatRequest, vers
 consumer_group_heartbeat = Api(ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse,
                                answer_consumer_group_heartbeat)
 
+# ## Showing a group
 # %% ../../nbs/42_groups.heartbeat.ipynb #447ed48d
 @message(api_key=69, versions='0-1', flexible='0+')
 class ConsumerGroupDescribeRequest:

@@ -30,6 +30,7 @@ from ..log.partition import StorageError
 from .coordinator import ON_DELETION, ON_MARKER, GroupCoordinator, not_written, state_record
 from .coordinator import write_state
 
+# ## The record
 # %% ../../nbs/37_groups.offsets.ipynb #7a04f4ee
 @message(versions='0')
 class OffsetCommitKey:
@@ -48,6 +49,7 @@ class OffsetCommitValue:
     expire_timestamp: Int64 = field('1', default=-1)
     topic_id: Uuid = field('4+', tag=0)
 
+# ## The map
 # %% ../../nbs/37_groups.offsets.ipynb #16566159
 Committed = namedtuple('Committed', '''offset leader_epoch metadata commit_timestamp expire_timestamp topic_id
                        record_offset''', defaults=(-1, '', -1, -1, bytes(16), -1))
@@ -88,6 +90,7 @@ def legacy_offset_committed(coordinator, key, value, batch, record):
     fields = value and {name: getattr(value, name) for name in ('offset', 'metadata', 'commit_timestamp')}
     offset_committed(coordinator, key, value and OffsetCommitValue(**fields), batch, record)
 
+# ## Put and forget
 # %% ../../nbs/37_groups.offsets.ipynb #580b44dd
 def put(coordinator: GroupCoordinator, group_id: str, topic: str, partition: int, committed: Committed):
     "Notes an offset."
@@ -103,6 +106,7 @@ def forget_group(coordinator: GroupCoordinator, group_id: str):
     coordinator.groups.pop(group_id, None)
     if not coordinator.offsets.get(group_id): coordinator.offsets.pop(group_id, None)
 
+# ## Together with a transaction
 # %% ../../nbs/37_groups.offsets.ipynb #b0d08f94
 def add_pending(
     coordinator: GroupCoordinator,
@@ -137,6 +141,7 @@ def complete(coordinator: GroupCoordinator, partition: int, producer_id: int, co
 
 ON_MARKER.append(complete)
 
+# ## Commit
 # %% ../../nbs/37_groups.offsets.ipynb #cc0a281a
 @nested
 class OffsetCommitRequestPartition:
@@ -177,6 +182,7 @@ class OffsetCommitResponse:
     throttle_time_ms: Int32 = field('3+')
     topics: Array[OffsetCommitResponseTopic]
 
+# ## Who may commit?
 # %% ../../nbs/37_groups.offsets.ipynb #86c9a645
 def check_member(coordinator: GroupCoordinator, request: OffsetCommitRequest, version: int) -> int:
     "May this member commit? Returns an error code."
@@ -190,6 +196,7 @@ def check_member(coordinator: GroupCoordinator, request: OffsetCommitRequest, ve
     if request.group_id in coordinator.offsets: return ErrorCode.UNKNOWN_MEMBER_ID
     return ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION
 
+# ## What may be committed?
 # %% ../../nbs/37_groups.offsets.ipynb #3254f360
 OffsetsConfig = namedtuple('OffsetsConfig', 'metadata_max_bytes retention_ms check_interval_ms',
                            defaults=(4096, 7 * 24 * 3600_000, 600_000))
@@ -238,6 +245,7 @@ def commit_offsets(
     coordinator.write(group_id, pairs, **header)
     return done
 
+# ## The answer, in Kafka's order
 # %% ../../nbs/37_groups.offsets.ipynb #de242456
 def sort_out(topics: list, broker) -> tuple[list, dict[str, list[tuple[int, int]]]]:
     "The topics without what can't be; and what can't, as `{topic: [(partition, error code)]}`."
@@ -297,6 +305,7 @@ def same_error(topics: list, error: int) -> list[tuple]:
 
 offset_commit = Api(OffsetCommitRequest, OffsetCommitResponse, answer_offset_commit)
 
+# ## Fetch
 # %% ../../nbs/37_groups.offsets.ipynb #6b7efac1
 @nested
 class OffsetFetchRequestTopic:
@@ -366,6 +375,7 @@ class OffsetFetchResponse:
     error_code: Int16 = field('2-7')
     groups: Array[OffsetFetchResponseGroup] = field('8+')
 
+# ## One partition
 # %% ../../nbs/37_groups.offsets.ipynb #4abc5aac
 def committed_for(coordinator: GroupCoordinator, group_id: str, topic: str, partition: int,
                   require_stable: bool) -> OffsetFetchResponsePartitions:
@@ -382,6 +392,7 @@ def no_offset(partition: int, error: int = ErrorCode.NONE) -> OffsetFetchRespons
     return OffsetFetchResponsePartitions(partition_index=partition, committed_offset=-1, metadata='',
                                          error_code=error)
 
+# ## One group
 # %% ../../nbs/37_groups.offsets.ipynb #cd08ea72
 def check_reader(coordinator: GroupCoordinator, asked: OffsetFetchRequestGroup) -> int:
     "May this member read the group's offsets? Returns an error code."
@@ -425,6 +436,7 @@ def each_partition(topic: OffsetFetchRequestTopics, answer) -> OffsetFetchRespon
     partitions = [answer(topic, index) for index in topic.partition_indexes]
     return OffsetFetchResponseTopics(name=topic.name, partitions=partitions)
 
+# ## In all versions
 # %% ../../nbs/37_groups.offsets.ipynb #862e9b66
 def answer_offset_fetch(
     request: OffsetFetchRequest,
@@ -449,6 +461,7 @@ def single_topic(topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopic:
 
 offset_fetch = Api(OffsetFetchRequest, OffsetFetchResponse, answer_offset_fetch)
 
+# ## Delete
 # %% ../../nbs/37_groups.offsets.ipynb #4f7505dd
 @nested
 class OffsetDeleteRequestPartition:
@@ -530,6 +543,7 @@ def delete_all(coordinator: GroupCoordinator, group_id: str, topics: list) -> li
 
 offset_delete = Api(OffsetDeleteRequest, OffsetDeleteResponse, answer_offset_delete)
 
+# ## How long?
 # %% ../../nbs/37_groups.offsets.ipynb #dd84d540
 def expires_from(group, committed: Committed) -> int | None:
     "When the clock of an offset began to run; None: it doesn't. `group` is None for a simple one."
@@ -585,6 +599,7 @@ def keep_offsets(coordinator: GroupCoordinator):
         finally: keep_offsets(coordinator)
     coordinator.timers.at(coordinator.now() + coordinator.settings(read_offsets_config).check_interval_ms, round)
 
+# ## Topics that are gone
 # %% ../../nbs/37_groups.offsets.ipynb #9900f3b5
 def forget_topics(coordinator: GroupCoordinator, names: set[str]) -> int:
     "Topics were deleted: nobody has read them any more. Returns how many offsets that were."

@@ -5,6 +5,7 @@
 # %% auto #0
 __all__ = ['CASTAGNOLI', 'TABLE', 'MULTIPLE', 'GAPS', 'ACCELERATED', 'LARGE', 'MUCH', 'crc32c_table', 'crc32c_fold', 'crc32c']
 
+# ## A remainder without carries
 # %% ../../nbs/11_log.checksums.ipynb #a55f3a00
 import sys
 from importlib.util import find_spec
@@ -12,6 +13,7 @@ from importlib.util import find_spec
 # %% ../../nbs/11_log.checksums.ipynb #e3263237
 CASTAGNOLI = 0x11EDC6F41   # x³² + x²⁸ + x²⁷ + … + x⁶ + 1, the divisor of CRC-32C
 
+# ## A byte at a time
 # %% ../../nbs/11_log.checksums.ipynb #04d81997
 def _one_bit(register: int) -> int:
     return register >> 1 ^ (0x82F63B78 if register & 1 else 0)   # CASTAGNOLI, mirrored
@@ -32,6 +34,7 @@ def crc32c_table(data: bytes, # what to check
     for byte in data: register = TABLE[(register ^ byte) & 0xff] ^ register >> 8
     return register ^ 0xffffffff
 
+# ## Sixty thousand bytes at a time
 # %% ../../nbs/11_log.checksums.ipynb #9ee8c600
 MULTIPLE = 290, 136, 113, 107, 32, 0   # x²⁹⁰ + x¹³⁶ + x¹¹³ + x¹⁰⁷ + x³² + 1 is a multiple of CASTAGNOLI
 
@@ -59,6 +62,7 @@ def crc32c_fold(data: bytes, # what to check
         crc = crc32c_table(_fold(number, 8 * len(chunk)), 0xffffffff)   # an empty register: it went into `number`
     return crc32c_table(rest, crc)
 
+# ## The processor's own
 # %% ../../nbs/11_log.checksums.ipynb #1aa2aaa5
 def _installed(package: str) -> bool:
     try: return find_spec(package) is not None

@@ -13,6 +13,7 @@ from ..wire.primitives import DecodeError, EncodeError, UnsignedVarint
 
 CODECS = {0: 'none', 1: 'gzip', 2: 'snappy', 3: 'lz4', 4: 'zstd'}   # the lowest three bits of a batch's attributes
 
+# ## gzip, and a bomb
 # %% ../../nbs/12_log.compression.ipynb #59e3cf74
 MAX_SIZE = 100 * 1024 * 1024   # as large as a request may be by default (socket.request.max.bytes)
 
@@ -41,12 +42,14 @@ def decompress_gzip(data: bytes, max_size: int = MAX_SIZE) -> bytes:
     "What one or more gzip members hold."
     return _members('gzip', lambda: zlib.decompressobj(wbits=31), zlib.error, data, max_size)
 
+# ## The one idea behind all of them
 # %% ../../nbs/12_log.compression.ipynb #84045b3c
 def _copy(out: bytearray, distance: int, length: int) -> None:
     "Append `length` bytes from `distance` back: after `ab`, distance 2 and length 5 append `ababa`."
     start = len(out) - distance
     out += out[start:start + length] if length <= distance else (out[start:] * (length // distance + 1))[:length]
 
+# ## Snappy
 # %% ../../nbs/12_log.compression.ipynb #a7e9bbc3
 def snappy_tag(data: bytes, pos: int) -> tuple:
     "One instruction as (length, distance or None for a literal, where it ends): `fe 12 00` is `(64, 18, 3)`."
@@ -82,6 +85,7 @@ def snappy_block(data: bytes, start: int, end: int) -> bytearray:
     if len(out) < size: raise DecodeError(f'snappy: {size} bytes promised, but {len(out)} came', end)
     return out
 
+# ### Two wrappings
 # %% ../../nbs/12_log.compression.ipynb #eefe36e5
 XERIAL = b'\x82SNAPPY\x00'
 
@@ -105,6 +109,7 @@ def decompress_snappy(data: bytes, max_size: int = MAX_SIZE, block=snappy_block)
         out += block(data, start, end)
     return out
 
+# ## LZ4
 # %% ../../nbs/12_log.compression.ipynb #8e8e5f97
 def _lz4_length(length: int, data: bytes, pos: int, end: int) -> tuple[int, int]:
     "A length that starts with half a token, and where it ends: `(15, bytes([255, 3]), 0, 2)` is `(273, 2)`."
@@ -173,6 +178,7 @@ def decompress_lz4(data: bytes, max_size: int = MAX_SIZE, block=lz4_block) -> by
     if promised not in (None, len(out)): raise DecodeError(f'lz4: {promised} bytes promised, but {len(out)} came', 6)
     return out
 
+# ## zstd
 # %% ../../nbs/12_log.compression.ipynb #1c5d237d
 ZSTD_MARK = b'\x28\xb5\x2f\xfd'
 DICTIONARY_ID_BYTES, CONTENT_SIZE_BYTES = (0, 1, 2, 4), (0, 2, 4, 8)   # by two bits of the descriptor each
@@ -202,6 +208,7 @@ def zstd_most(data: bytes) -> int:
         pos += checksum
         if pos == len(data): return most
 
+# ## Faster, where it counts
 # %% ../../nbs/12_log.compression.ipynb #ec29ba73
 class MissingCodec(RuntimeError):
     "A codec that can't be had with what is installed, and what to install."
@@ -265,6 +272,7 @@ def _lz4_block(data: bytes, pos: int, end: int, out: bytearray, first: int, limi
         except cramjam.DecompressionError: pass
     lz4_block(data, pos, end, out, first, limit)
 
+# ## One door
 # %% ../../nbs/12_log.compression.ipynb #117a5722
 _DECOMPRESS = {1: decompress_gzip, 4: decompress_zstd,
                2: lambda data, max_size: decompress_snappy(data, max_size, _snappy_block),
@@ -280,6 +288,7 @@ def decompress(codec: int, # the lowest three bits of a batch's attributes
     if codec == 0 and len(data) > max_size: raise _too_large('none', max_size, 0)
     return bytes(_DECOMPRESS[codec](bytes(data), max_size) if codec else data)
 
+# ## The other direction
 # %% ../../nbs/12_log.compression.ipynb #b5877339
 def _snappy_pack(data: bytes) -> bytes:
     "A snappy block of up to 64 KB."

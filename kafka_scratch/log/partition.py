@@ -30,6 +30,7 @@ def place_batch(batch: bytearray, base_offset: int, leader_epoch: int):
     struct.pack_into('>q', batch, 0, base_offset)
     struct.pack_into('>i', batch, LENGTH_ENDS, leader_epoch)
 
+# ## The broker's clock
 # %% ../../nbs/16_log.partition.ipynb #32456432
 def stamp_batch(batch: bytearray, attributes: int, max_timestamp: int):
     "Writes attributes and latest time into a batch; those are covered, so that the checksum changes too."
@@ -37,6 +38,7 @@ def stamp_batch(batch: bytearray, attributes: int, max_timestamp: int):
     struct.pack_into('>q', batch, CRC_ENDS + 14, max_timestamp)
     struct.pack_into('>I', batch, CRC_STARTS, crc32c(memoryview(batch)[CRC_ENDS:]))
 
+# ## A log
 # %% ../../nbs/16_log.partition.ipynb #1c916e19
 LogConfig = namedtuple('LogConfig', """segment_bytes segment_ms retention_ms retention_bytes cleanup_policy
     max_message_bytes message_timestamp_type message_timestamp_before_max_ms message_timestamp_after_max_ms
@@ -86,6 +88,7 @@ def new_segment(log: PartitionLog, now: int):
     log.new_files += 1
     log.segments.append(segment)
 
+# ## One write
 # %% ../../nbs/16_log.partition.ipynb #f0bad438
 def write_all(log: PartitionLog, data):
     "All of it or nothing: of a write that fails halfway, nothing stays."
@@ -105,6 +108,7 @@ def cut_tail(log: PartitionLog):
     os.ftruncate(log.active.held.fd, log.active.size)
     log.broken = False
 
+# ## Now it counts
 # %% ../../nbs/16_log.partition.ipynb #4fd25de6
 def note_producer(producers: ProducerState, batch, header: BatchHeader, base_offset: int):
     "Notes who sent a batch; or that a transaction is decided, if it holds a marker."
@@ -143,6 +147,7 @@ def publish(log: PartitionLog,
     log.stable_offset = find_stable(log)
     for waiting in list(log.waiting): waiting.more(log, size)
 
+# ## When to roll
 # %% ../../nbs/16_log.partition.ipynb #9ac331c7
 def should_roll(log: PartitionLog, header: BatchHeader, size: int, now: int) -> bool:
     "Is it time for a new segment? When the batch doesn't fit any more, or the segment's first record is too old."
@@ -190,6 +195,7 @@ def roll(log: PartitionLog, now: int):
     new_segment(log, now)
     old.held = None
 
+# ## Append
 # %% ../../nbs/16_log.partition.ipynb #0fa1ed27
 def assign_epoch(log: PartitionLog, leader_epoch: int, offset: int):
     "A new leader writes from here on: noted on disk before its first batch is."
@@ -220,6 +226,7 @@ def append(log: PartitionLog,
     accept(log, batch, header, base_offset, size, now)
     return base_offset
 
+# ## On the disk?
 # %% ../../nbs/16_log.partition.ipynb #9b7219ad
 Flush = namedtuple('Flush', 'files end_offset unflushed unseen new_files')   # what to sync, and what that covers
 
@@ -244,6 +251,7 @@ def end_flush(log: PartitionLog, flush: Flush):
     if log.unflushed < log.config.flush_messages: publish(log)
     else: publish(log, flush.end_offset, max(log.unseen - flush.unseen, 0))   # what came meanwhile has to wait
 
+# ## Reading
 # %% ../../nbs/16_log.partition.ipynb #cccba605
 def find_segment(log: PartitionLog, offset: int) -> int:
     "The number of the segment in which an offset lies, if it is in the log at all."
@@ -294,6 +302,7 @@ def aborted_for(log: PartitionLog, offset: int, part: Slice | None) -> list:
     after = end_of(log, part.segment)
     return log.producers.aborted_between(offset, index.offsets[at] if at < len(index) else after)
 
+# ## Finding a time
 # %% ../../nbs/16_log.partition.ipynb #9f41e51e
 Timed = namedtuple('Timed', 'timestamp offset')
 
@@ -313,6 +322,7 @@ def find_latest_time(log: PartitionLog) -> Timed | None:
     latest = max((segment.largest_timestamp for segment in log.segments), default=-1)
     return find_time(log, latest) if latest >= 0 else None
 
+# ## What a crash leaves behind
 # %% ../../nbs/16_log.partition.ipynb #1fb5cf94
 LEFTOVERS = '.deleted', '.cleaned', '.tmp'
 BESIDE = 'index', 'timeindex', 'txnindex'
@@ -477,6 +487,7 @@ def open_log(directory: str, config: LogConfig = LogConfig(), now: int = 0,
     publish(log)
     return log
 
+# ## Leaving in order
 # %% ../../nbs/16_log.partition.ipynb #c752dd6d
 def keep_snapshots(log: PartitionLog, most: int = 2):
     "Of the snapshots, those that belong to a segment stay, and the newest ones."
@@ -495,6 +506,7 @@ def close_log(log: PartitionLog):
     keep_snapshots(log)
     log.active.held = None
 
+# ## Shrinking at the beginning
 # %% ../../nbs/16_log.partition.ipynb #0a2a7a8d
 def cut_epochs(log: PartitionLog):
     "Forgets the leaders of records that are gone."
@@ -519,6 +531,7 @@ def move_start(log: PartitionLog, offset: int):
     cut_epochs(log)
     log.stable_offset = find_stable(log)
 
+# ## Too old, or too much
 # %% ../../nbs/16_log.partition.ipynb #a63a5434
 def age_of(segment: Segment) -> int:
     "The time of the latest record in a segment; if no record says one, the time it was last written."

@@ -18,6 +18,7 @@ from .checksums import crc32c
 from .records import TRANSACTIONAL, BatchHeader, ControlKey, EndTxnMarker
 from .segments import file_name, replace_file
 
+# ## Five batches
 # %% ../../nbs/15_log.producer_state.ipynb #76cda829
 Sent = namedtuple('Sent', 'first_sequence last_sequence first_offset last_offset timestamp')
 REMEMBERED = 5   # as many batches as a producer may have in flight
@@ -39,6 +40,7 @@ def sequences(header: BatchHeader) -> tuple[int, int]:
     first = header.base_sequence
     return first, (first + header.last_offset_delta) % MOST if first >= 0 else -1
 
+# ## What is refused, and what isn't
 # %% ../../nbs/15_log.producer_state.ipynb #06095b9f
 class BadSequence(Exception): "A gap: a batch before this one is missing."
 class OldEpoch(Exception): "A producer that has been replaced by a newer one with the same id."
@@ -76,6 +78,7 @@ class ProducerSequences:
         producer.timestamp = header.max_timestamp
         if header.attributes & TRANSACTIONAL: self.open.setdefault(header.producer_id, base_offset)
 
+# ## Transactions, seen from one partition
 # %% ../../nbs/15_log.producer_state.ipynb #bcabb881
 @message(versions='0')
 class AbortedTxn:
@@ -121,6 +124,7 @@ class ProducerState(ProducerSequences):
         kept = ((i, p) for i, p in self.producers.items() if i in self.open or p.timestamp >= before)
         self.producers = dict(kept)
 
+# ## The index of the aborted
 # %% ../../nbs/15_log.producer_state.ipynb #52e599b4
 def read_txn_index(path: str) -> list[AbortedTxn]:
     "The aborted transactions that ended in a segment."
@@ -136,6 +140,7 @@ def write_txn_index(path: str, aborted: list[AbortedTxn]):
     if aborted: replace_file(path, b''.join(entry.encode(0) for entry in aborted), sync=True)
     elif os.path.exists(path): os.unlink(path)
 
+# ## A snapshot
 # %% ../../nbs/15_log.producer_state.ipynb #f747a0d6
 @nested
 class ProducerEntry:
@@ -202,6 +207,7 @@ def from_entries(entries: list[ProducerEntry]) -> ProducerState:
             producer.sent = [Sent(first_sequence, entry.last_sequence, last - delta, last, entry.timestamp)]
     return state
 
+# ## Finding the way back
 # %% ../../nbs/15_log.producer_state.ipynb #8b6a4a21
 def snapshots(directory: str) -> list[tuple[int, str]]:
     "The snapshots in a partition's directory: offset and path, in order."

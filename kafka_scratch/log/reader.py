@@ -30,6 +30,7 @@ def former_partition(directory: str) -> tuple[str | None, int | None]:
     found = re.fullmatch(r'(.+)-(\d+)\.[0-9a-f]{32}-(delete|stray|future)', name)
     return (found[1], int(found[2])) if found else (None, None)
 
+# ## Where a log starts
 # %% ../../nbs/31_log.reader.ipynb #9442ca0c
 class BadPath(OSError):
     "A path that can't be read as a log; its text is for the person who named it."
@@ -40,6 +41,7 @@ def start_offsets(log_dir: str) -> dict[tuple[str, int], int]:
     try: return {(topic, int(number)): int(offset) for topic, number, offset in read_checkpoint(path)}
     except ValueError: raise BadPath(f"{path} can't be understood") from None
 
+# ## What a path means
 # %% ../../nbs/31_log.reader.ipynb #bbbab453
 Source = namedtuple('Source', 'topic partition paths log start')   # segments to read; those of the log; its start
 
@@ -88,6 +90,7 @@ def chosen_sources(path: str, topic: str | None = None, partition: int | None = 
     named = ' of a topic' if topic is None else f' of {topic}'
     raise BadPath(f'{path} has no log{named}' + ('' if partition is None else f', partition {partition}'))
 
+# ## What is sound
 # %% ../../nbs/31_log.reader.ipynb #d33cebcd
 class Damaged(Exception):
     "A segment that can't be read any further: the message says which, and where."
@@ -112,6 +115,7 @@ def sound_records(path: str, first: int = 0):
             raise Damaged(f'{path}, byte {placed.position}: in this batch, {error.message}') from None
         yield batch, [record for record in records if record.offset >= first]
 
+# ## Only what is decided
 # %% ../../nbs/31_log.reader.ipynb #ff5acfe7
 Decided = namedtuple('Decided', 'end aborted', defaults=(2**63, {}))   # last stable offset; by producer
 
@@ -138,6 +142,7 @@ def is_committed(batch, decided: Decided) -> bool:
     at = bisect_left(transactions, batch.base_offset, key=lambda txn: txn.last_offset)   # the first that ends later
     return at == len(transactions) or transactions[at].first_offset > batch.base_offset
 
+# ## A partition, read
 # %% ../../nbs/31_log.reader.ipynb #9bf10515
 def base_of(path: str) -> int:
     "The first offset of a segment, which is its name."

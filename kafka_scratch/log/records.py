@@ -18,6 +18,7 @@ from ..wire.primitives import *
 from ..wire.schema import *
 from .checksums import crc32c
 
+# ## The header
 # %% ../../nbs/13_log.records.ipynb #f4e96311
 @message(versions='2')
 class BatchHeader:
@@ -41,6 +42,7 @@ MAGIC = 2
 HEADER, HEADER_SIZE = BatchHeader.codec(MAGIC), 61
 LENGTH_ENDS, CRC_STARTS, CRC_ENDS = 12, 17, 21   # batch_length counts from 12, the checksum covers from 21 on
 
+# ## A record
 # %% ../../nbs/13_log.records.ipynb #985f4940
 RecordBytes = Prefixed('RecordBytes', Varint, nullable=True, text=False)
 RecordString = Prefixed('RecordString', Varint, longest=RecordBytes.longest)   # 32,767 is a limit of messages only
@@ -74,6 +76,7 @@ def read_record(payload: bytes, pos: int) -> tuple[Record, int]:
     if end != announced: raise DecodeError(f'a record should end at {announced}, but its fields end at {end}', pos)
     return record, end
 
+# ## The attributes
 # %% ../../nbs/13_log.records.ipynb #ac20dd48
 def codec_name(codec: int) -> str:
     "The name of a codec. The chapter on compression is loaded when it is needed: what a broker reads at the start has none."
@@ -93,6 +96,7 @@ def attributes_text(attributes: int) -> str:
 
 NOTES['attributes'] = lambda value: attributes_text(value) if value else None
 
+# ## Reading a log
 # %% ../../nbs/13_log.records.ipynb #4c9113fb
 class TornBatch(DecodeError):
     "The bytes end inside a batch: it was cut off, or is still being written."
@@ -179,6 +183,7 @@ def read_records(batch: Batch) -> list[LoggedRecord]:
     if left: raise DecodeError(f'{left} bytes are left after {count} records', batch.start)
     return records
 
+# ## Only the values
 # %% ../../nbs/13_log.records.ipynb #1bc0160e
 def long_varint(payload, pos: int) -> tuple[int, int]:
     "A varint of three bytes or more, before zigzag."
@@ -214,6 +219,7 @@ def value_spans(payload: bytes, count: int):
         raise DecodeError('a record is cut off, or its lengths contradict each other', min(pos, size)) from None
     if pos != size: raise DecodeError(f'{count} records should end at {size}, but they end at {pos}', pos)
 
+# ## Control records
 # %% ../../nbs/13_log.records.ipynb #83371a7f
 CONTROL_TYPES = ('ABORT', 'COMMIT', 'LEADER_CHANGE', 'SNAPSHOT_HEADER', 'SNAPSHOT_FOOTER',
                  'KRAFT_VERSION', 'KRAFT_VOTERS')
@@ -297,6 +303,7 @@ def control_value_codec(key: bytes, value: bytes) -> Codec | None:
     version = Int16.read(value, 0)[0] if declared and len(value) >= 2 else -1
     return declared.codec(version) if declared and version in declared.VERSIONS else None
 
+# ## Writing a batch
 # %% ../../nbs/13_log.records.ipynb #8020d557
 def write_record(record: Record) -> bytes:
     "A record with its length in front, whatever its `length` says."
@@ -318,6 +325,7 @@ def write_batch(records: list[Record], # with offsets and times as differences
     head.crc = crc32c(HEADER.write(head)[CRC_ENDS:] + payload)
     return HEADER.write(head) + payload
 
+# ## A segment for the inspector
 # %% ../../nbs/13_log.records.ipynb #c779eb0b
 def explain_record(walk, batch, path, explain_value):
     "The fields of a record, in place. They must end where its length says."

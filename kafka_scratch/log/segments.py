@@ -28,6 +28,7 @@ def segments(directory) -> list[tuple[int, str]]:
     names = [name for name in os.listdir(directory) if re.fullmatch(r'\d{20}\.log', name)]
     return sorted((int(name[:20]), os.path.join(directory, name)) for name in names)
 
+# ## Walking through a file
 # %% ../../nbs/14_log.segments.ipynb #de0d2d47
 class File:
     "An open file, closed when nobody needs it any more and not before: readers may go on even if it is deleted."
@@ -73,6 +74,7 @@ def last_offset(header: BatchHeader) -> int:
     "The offset of a batch's last record, whether it is still there or not."
     return header.base_offset + header.last_offset_delta
 
+# ## An index with holes in it
 # %% ../../nbs/14_log.segments.ipynb #0a70543c
 class OffsetIndex:
     "Some offsets of a segment, and where in the file the batch that ends with each of them starts."
@@ -95,6 +97,7 @@ class OffsetIndex:
         "The bytes of the file."
         return b''.join(self.entry.pack(o - self.base_offset, p) for o, p in zip(self.offsets, self.positions))
 
+# ## The other index
 # %% ../../nbs/14_log.segments.ipynb #fa2bb243
 class TimeIndex:
     "Some timestamps of a segment: nothing up to the offset beside each of them is later than it."
@@ -119,6 +122,7 @@ class TimeIndex:
         "The bytes of the file."
         return b''.join(self.entry.pack(t, o - self.base_offset) for t, o in zip(self.timestamps, self.offsets))
 
+# ## The zero tail
 # %% ../../nbs/14_log.segments.ipynb #a2027168
 def read_entries(path: str, entry: struct.Struct) -> list[tuple]:
     "The entries of an index file, without the zeros at its end: a file in use is larger than it needs to be."
@@ -146,6 +150,7 @@ def read_time_index(path: str, base_offset: int) -> TimeIndex:
     if len(index) != len(entries): raise DecodeError(f'{path}: the entries of an index ascend, but these do not')
     return index
 
+# ## A segment
 # %% ../../nbs/14_log.segments.ipynb #130dcf86
 class Segment:
     "One file of a log, with its indexes."
@@ -219,6 +224,7 @@ def scan_segment(segment: Segment,
             if seen: seen(batch)
     except DecodeError as error: return error
 
+# ## Finding an offset
 # %% ../../nbs/14_log.segments.ipynb #acfb1437
 HOP = struct.Struct('>qi11xi')   # what it takes to hop over a batch: base_offset, batch_length, last_offset_delta
 
@@ -267,6 +273,7 @@ def find_place(segment: Segment, offset: int) -> tuple[int, int] | None:
     found = find_batch(segment, offset)
     return found and (found.position, found.size)
 
+# ## Writing the indexes
 # %% ../../nbs/14_log.segments.ipynb #80fa0c9c
 def replace_file(path: str, content: bytes, sync: bool = False):
     "Writes a file in one step: whoever looks sees the old content or the new one, never half of it."
@@ -288,6 +295,7 @@ def keep_damaged(path: str) -> str:
     os.replace(path, path + '.damaged')
     return path + '.damaged'
 
+# ## Files that are read by people too
 # %% ../../nbs/14_log.segments.ipynb #90ad7737
 class BadFile(DecodeError):
     "A file that isn't what it should be. Its name says more than an offset in it."
@@ -330,6 +338,7 @@ def write_checkpoint(path: str, rows: list):
     lines = ['0', str(len(rows)), *(' '.join(map(str, row)) for row in rows)]
     replace_file(path, ('\n'.join(lines) + '\n').encode(), sync=True)
 
+# ## Who wrote what
 # %% ../../nbs/14_log.segments.ipynb #7ba98e9d
 class LeaderEpochs:
     "Which leader wrote from which offset on: `[(epoch, start offset)]`, ascending."
@@ -365,6 +374,7 @@ class LeaderEpochs:
         first = [(before[-1][0], start)] if before else []
         self.entries = first + [entry for entry in kept if entry[1] > start]
 
+# ## Whose is it?
 # %% ../../nbs/14_log.segments.ipynb #1661f889
 def read_partition_metadata(directory: str) -> bytes | None:
     "The id of the topic to which a partition's directory belongs; None if it doesn't say."

@@ -5,9 +5,9 @@
 # %% auto #0
 __all__ = ['SMALLEST', 'ZSTD', 'FIRST_WITH_ZSTD', 'NULL', 'Seen', 'Walked', 'WRONG_TIMES', 'STORED_AS', 'Rejected', 'header_of',
            'batch_size', 'count_batches', 'check_size', 'check_form', 'check_header', 'read_varint', 'walk_record',
-           'counting', 'fixed_columns', 'are_like', 'times_between', 'count_like', 'walk_records', 'skip_headers',
-           'check_keys', 'wrapped', 'check_times', 'times_of', 'check_stamp', 'leans', 'unpacked', 'repacked',
-           'validate']
+           'counting', 'fixed_columns', 'are_like', 'times_between', 'count_like', 'walk_records', 'walk_one',
+           'skip_headers', 'check_keys', 'wrapped', 'check_times', 'times_of', 'check_stamp', 'leans', 'unpacked',
+           'repacked', 'validate']
 
 # %% ../../nbs/16c_log.validator.ipynb #32d039cc
 import struct
@@ -29,6 +29,7 @@ class Rejected(ApiError):
         super().__init__(code, message)
         self.record_errors, self.log_known = list(record_errors), log_known
 
+# ## Is it a batch?
 # %% ../../nbs/16c_log.validator.ipynb #563ac230
 def header_of(records: bytes) -> BatchHeader | None:
     "The header of the batch at the front; None, if there is too little for one."
@@ -73,6 +74,7 @@ def check_form(records: bytes, header: BatchHeader | None, version: int # of the
     if header.attributes & CODEC_BITS == ZSTD and version < FIRST_WITH_ZSTD:
         raise Rejected(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, log_known=False)
 
+# ## Its header
 # %% ../../nbs/16c_log.validator.ipynb #1e5d99d6
 def check_header(header: BatchHeader, records: bytes, config):
     "What can be said against a batch before its records are looked at, in a real broker's order."
@@ -87,6 +89,7 @@ def check_header(header: BatchHeader, records: bytes, config):
     if attributes & CONTROL: raise Rejected(ErrorCode.INVALID_RECORD)
     if header.producer_id >= 0 and header.base_sequence < 0: raise Rejected(ErrorCode.INVALID_RECORD)
 
+# ## Its records
 # %% ../../nbs/16c_log.validator.ipynb #d8d13c3a
 NULL = 1   # a length of -1, in zigzag
 # a record, and where its fields are
@@ -168,13 +171,13 @@ def count_like(payload: bytes, like: Seen, number: int, stop: int) -> tuple[int,
 # %% ../../nbs/16c_log.validator.ipynb #b0003fbf
 def walk_records(payload: bytes, count: int) -> Walked:
     "Looks at every record: at one of each kind closely, and at those that follow it and are alike as a table."
+    if count == 1: return walk_one(payload)
     pos, times, without_key, number = 0, set(), [], 0
     try:
         while number < count:
             seen = walk_record(payload, pos, number)
             stop = next((edge for edge in (64, 8192) if edge > number), 0)
-            alone = seen.has_headers or count == 1
-            alike, others = (0, ()) if alone else count_like(payload, seen, number + 1, min(stop, count))
+            alike, others = (0, ()) if seen.has_headers else count_like(payload, seen, number + 1, min(stop, count))
             if not seen.has_key: without_key += range(number, number + 1 + alike)
             times.add(seen.timestamp_delta)
             times.update(others)
@@ -182,6 +185,13 @@ def walk_records(payload: bytes, count: int) -> Walked:
     except (IndexError, DecodeError): raise Rejected(ErrorCode.INVALID_RECORD) from None
     if pos != len(payload): raise Rejected(ErrorCode.INVALID_RECORD)
     return Walked(max(times), min(times), without_key)
+
+def walk_one(payload: bytes) -> Walked:
+    "The same for a single record: the smallest batches come most often."
+    try: seen = walk_record(payload, 0, 0)
+    except (IndexError, DecodeError): raise Rejected(ErrorCode.INVALID_RECORD) from None
+    if seen.end != len(payload): raise Rejected(ErrorCode.INVALID_RECORD)
+    return Walked(seen.timestamp_delta, seen.timestamp_delta, [] if seen.has_key else [0])
 
 def skip_headers(payload, pos: int) -> int:
     "Where the headers of a record end."
@@ -195,6 +205,7 @@ def skip_headers(payload, pos: int) -> int:
             if pos > len(payload): raise IndexError
     return pos
 
+# ### Keys
 # %% ../../nbs/16c_log.validator.ipynb #7adaff63
 def check_keys(log, without_key: list[int]):
     "A log that is compacted keeps the last record of each key: it can't do anything with a record that has none."
@@ -206,6 +217,7 @@ def check_keys(log, without_key: list[int]):
                f'and only showing the first three errors at most: [{shown}]')
     raise Rejected(ErrorCode.INVALID_RECORD, message, errors)
 
+# ### Times
 # %% ../../nbs/16c_log.validator.ipynb #0a01e1bf
 WRONG_TIMES = 'One or more records have been rejected due to invalid timestamp'
 
@@ -251,6 +263,7 @@ def check_stamp(header: BatchHeader, payload: bytes | None):
         errors.append((number, text))
     raise Rejected(ErrorCode.INVALID_TIMESTAMP, WRONG_TIMES, errors)
 
+# ## As it will be stored
 # %% ../../nbs/16c_log.validator.ipynb #8f486ca2
 STORED_AS = {'uncompressed': 0, 'gzip': 1, 'snappy': 2, 'lz4': 3, 'zstd': 4}   # 'producer': as it came
 

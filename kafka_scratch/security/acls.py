@@ -46,6 +46,7 @@ class PermissionType:
 
 EVERYBODY, ANYWHERE, EVERY_NAME = 'User:*', '*', '*'
 
+# ## The decision
 # %% ../../nbs/47_security.acls.ipynb #64a7c138
 IMPLIED = {Operation.DESCRIBE: {Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER},
            Operation.DESCRIBE_CONFIGS: {Operation.ALTER_CONFIGS}}
@@ -70,6 +71,7 @@ def decide(rules: list[AccessControlEntryRecord], # those that speak of the reso
     if PermissionType.DENY in spoken: return False
     return PermissionType.ALLOW in spoken or otherwise and not rules
 
+# ## Finding the rules
 # %% ../../nbs/47_security.acls.ipynb #d014cd69
 class Rules:
     "ACLs by what they speak of."
@@ -89,6 +91,7 @@ class Rules:
             found += self.prefixed.get((resource, name[:end]), ())
         return found
 
+# ## The authorizer
 # %% ../../nbs/47_security.acls.ipynb #43a47c2e
 STANDARD = 'org.apache.kafka.metadata.authorizer.StandardAuthorizer'
 AclConfig = namedtuple('AclConfig', 'super_users allow_everyone')
@@ -143,6 +146,7 @@ def host_text(address: str) -> str:
     if ip.version == 6 and ip.ipv4_mapped: ip = ip.ipv4_mapped
     return str(ip) if ip.version == 4 else ':'.join(f'{int(part, 16):x}' for part in ip.exploded.split(':'))
 
+# ## Reading the rules: DescribeAcls
 # %% ../../nbs/47_security.acls.ipynb #7547f576
 @message(api_key=29, versions='1-3', flexible='2+')
 class DescribeAclsRequest:
@@ -229,6 +233,7 @@ def answer_describe_acls(request: DescribeAclsRequest, version: int, broker) -> 
 
 describe_acls = Api(DescribeAclsRequest, DescribeAclsResponse, answer_describe_acls)
 
+# ## New rules: CreateAcls
 # %% ../../nbs/47_security.acls.ipynb #7f899030
 @nested
 class AclCreation:
@@ -323,6 +328,7 @@ def answer_create_acls(request: CreateAclsRequest, version: int, broker) -> Crea
 
 create_acls = Api(CreateAclsRequest, CreateAclsResponse, answer_create_acls)
 
+# ## Rules that go: DeleteAcls
 # %% ../../nbs/47_security.acls.ipynb #5480a457
 @nested
 class DeleteAclsFilter:
@@ -403,6 +409,7 @@ def answer_delete_acls(request: DeleteAclsRequest, version: int, broker) -> Dele
 
 delete_acls = Api(DeleteAclsRequest, DeleteAclsResponse, answer_delete_acls)
 
+# ## Users are records, too
 # %% ../../nbs/47_security.acls.ipynb #764a084f
 @nested
 class UserName:
@@ -556,6 +563,7 @@ def answer_alter_user_scram_credentials(request, version: int, broker) -> AlterU
 alter_user_scram_credentials = Api(AlterUserScramCredentialsRequest, AlterUserScramCredentialsResponse,
                                    answer_alter_user_scram_credentials)
 
+# ### And how much may they?
 # %% ../../nbs/47_security.acls.ipynb #bf1182cb
 @nested
 class ComponentData:

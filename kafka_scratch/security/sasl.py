@@ -22,6 +22,7 @@ from ..cluster.records import UserScramCredentialRecord
 from ..cluster.config import ConfigError, Listener, Properties, read_number
 
 
+# ## Two messages
 # %% ../../nbs/46_security.sasl.ipynb #4e42bb36
 @message(api_key=17, versions='0-1', flexible='none')
 class SaslHandshakeRequest:
@@ -63,6 +64,7 @@ def answer_sasl_authenticate(request, version: int, broker) -> SaslAuthenticateR
 sasl_handshake = Api(SaslHandshakeRequest, SaslHandshakeResponse, answer_sasl_handshake)
 sasl_authenticate = Api(SaslAuthenticateRequest, SaslAuthenticateResponse, answer_sasl_authenticate)
 
+# ## PLAIN: a password
 # %% ../../nbs/46_security.sasl.ipynb #4a88eea6
 class Denied(Exception):
     "The client hasn't shown who it is. The text is for the client: there is nothing in it that it didn't know."
@@ -83,6 +85,7 @@ def check_plain(token: bytes, users: dict[str, str]) -> str:
     if not hmac.compare_digest(password.encode(), known.encode()): raise Denied(WRONG)
     return name
 
+# ### Where the passwords are
 # %% ../../nbs/46_security.sasl.ipynb #f9f8ffb1
 JAAS = re.compile(r'''\s*([\w.$]+)\s+(required|requisite|sufficient|optional)\b(.*?);\s*''',
                   re.DOTALL | re.IGNORECASE)
@@ -104,6 +107,7 @@ def parse_jaas(text: str) -> tuple[str, dict[str, str]]:
         at = option.end()
     return match[1], options
 
+# ## SCRAM: a proof
 # %% ../../nbs/46_security.sasl.ipynb #3f3a7f54
 Hash = namedtuple('Hash', 'number name least most')   # number in the metadata log, Python's name, iterations
 SCRAM = {'SCRAM-SHA-256': Hash(1, 'sha256', 4096, 16384), 'SCRAM-SHA-512': Hash(2, 'sha512', 4096, 16384)}
@@ -187,6 +191,7 @@ def nobody(name: str, hash: Hash) -> UserScramCredentialRecord:
     return UserScramCredentialRecord(name=name, mechanism=hash.number, salt=made_up[:24], iterations=hash.least,
                                      stored_key=secrets.token_bytes(size), server_key=secrets.token_bytes(size))
 
+# ## The guard
 # %% ../../nbs/46_security.sasl.ipynb #835aa7d0
 class SaslConfig(namedtuple('SaslConfig', 'mechanisms users max_receive max_reauth_ms delay_ms')):
     "How clients show who they are. It has passwords in it, so that in a traceback it shows its mechanisms only."
@@ -261,6 +266,7 @@ class Guard:
     def reject(self, reason: str, last_words: bytes = b'') -> Rejection:
         return Rejection(self.config.delay_ms, f'a client has not shown who it is: {reason}', last_words)
 
+# ### The handshake
 # %% ../../nbs/46_security.sasl.ipynb #229bf2b3
 class Plain:
     "PLAIN as a conversation: one message, and nothing to say to it."
@@ -306,6 +312,7 @@ class Handshaking(Guard):
         if mechanism in SCRAM: return Scram(mechanism, self.find)
         return Plain(self.config.users)
 
+# ### The proof
 # %% ../../nbs/46_security.sasl.ipynb #00a5dfbd
 class Authenticating(Handshaking):
     "Lets a client show who it is."
@@ -345,6 +352,7 @@ class Authenticating(Handshaking):
         self.connection.reader.max_size, self.exchange, self.state = self.largest, None, self.admitted
         if self.config.max_reauth_ms: self.expires = self.clock() + self.config.max_reauth_ms / 1000
 
+# ### Inside
 # %% ../../nbs/46_security.sasl.ipynb #eedcb2f4
 class SaslGuard(Authenticating):
     "Stands before a connection until its client has shown who it is; and looks in again when that was long ago."

@@ -14,6 +14,7 @@ import re, ssl, tempfile
 from ..apis.api import Refused
 from ..cluster.config import Config, ConfigError, Listener, Properties, read_choice
 
+# ## Who a certificate belongs to
 # %% ../../nbs/48_security.tls.ipynb #013ebb2a
 class CertificateError(Refused):
     "A certificate that tells us nothing: its owner isn't let in."
@@ -88,6 +89,7 @@ def distinguished_name(certificate: bytes) -> str:
     except (IndexError, CertificateError): raise CertificateError('a certificate without an owner') from None
     return ','.join('+'.join(name_part(*pair) for pair in part) for part in reversed(subject))
 
+# ### Shorter names
 # %% ../../nbs/48_security.tls.ipynb #9d6ac8eb
 MAPPING = re.compile(r'\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))\s*(?:,|$)')
 
@@ -124,6 +126,7 @@ def map_name(name: str, rules: list[tuple]) -> str | None:
         short = match.expand(replacement)
         return short.lower() if case == 'L' else short.upper() if case == 'U' else short
 
+# ## The settings
 # %% ../../nbs/48_security.tls.ipynb #cbf6fde0
 VERSIONS = {'TLSv1.2': ssl.TLSVersion.TLSv1_2, 'TLSv1.3': ssl.TLSVersion.TLSv1_3}
 CLIENT_AUTH = {'none': ssl.CERT_NONE, 'requested': ssl.CERT_OPTIONAL, 'required': ssl.CERT_REQUIRED}

@@ -27,6 +27,7 @@ from .tables import (
 from .source import Filtering, chosen_columns, fitted, plainly, takes_filters
 from .stream import BookmarkedReader, DataLoss, Following, Held, find_loss, own_options
 
+# ## What is asked
 # %% ../../nbs/58_spark.broker_source.ipynb #64c14b80
 @dataclass(frozen=True)
 class Asking:
@@ -86,6 +87,7 @@ def check_asking(asking: Asking) -> Asking:
                         'record is. There is maxOffsetsPerTrigger')
     return asking
 
+# ## What there is
 # %% ../../nbs/58_spark.broker_source.ipynb #dd01c6a1
 def wanted_places(client: Client, options: Options,
                   must_exist: bool = True # is a topic that isn't there an error?
@@ -105,6 +107,7 @@ def hold(client: Client, places, isolation_level: int) -> dict:
     end = find_offsets(client, dict.fromkeys(places, LATEST), isolation_level)
     return {place: Held(min(first[place], end[place]), end[place]) for place in places}
 
+# ## Cutting
 # %% ../../nbs/58_spark.broker_source.ipynb #144aee56
 def cut(first: int, end: int, most: int) -> list[tuple[int, int]]:
     "Offsets in parts of about the same size, at most `most`: `cut(0, 10, 4)` is `[(0, 3), (3, 6), (6, 10)]`."
@@ -143,6 +146,7 @@ def tasks(ranges: dict, ids: dict, asking: Asking) -> list[Ranges]:
     groups = pack_ranges(parts, FEW if asking.least_parts == 1 else 0)
     return [Ranges([(place, ids[place], wanted) for place, wanted in group]) for group in groups]
 
+# ## The plan
 # %% ../../nbs/58_spark.broker_source.ipynb #6d04883d
 def plan_ranges(client: Client, asking: Asking, filters=()) -> list[Ranges]:
     "What has to be fetched for a table."
@@ -166,6 +170,7 @@ def late_enough(client: Client, ranges: dict) -> dict:
     first = {place: FOREVER if offset < 0 else offset for place, offset in found.items()}   # -1: all are earlier
     return ranges | {place: ranges[place].narrow(first=offset) for place, offset in first.items()}
 
+# ## Decided records
 # %% ../../nbs/58_spark.broker_source.ipynb #b0e29608
 def aborted_in(transactions, # as a broker lists them: producer and first offset
                data: np.ndarray, headers, check: bool = True) -> tuple:
@@ -178,6 +183,7 @@ def aborted_in(transactions, # as a broker lists them: producer and first offset
         found.append(Aborted(each.producer_id, each.first_offset, next(ends, FOREVER)))
     return tuple(sorted(found, key=lambda each: each.last))
 
+# ## Fetching a range
 # %% ../../nbs/58_spark.broker_source.ipynb #d857305b
 FIRST_FETCH, LEAST_FETCH = 1 << 20, 1 << 16   # bytes
 
@@ -269,6 +275,7 @@ def on_damage(place: tuple, damage: Damage, options: Options, shape: Shape):
             row = row.set_column(at, 'damage', pa.array([said_of(place, damage.offset, damage)]))
         yield row
 
+# ## The source
 # %% ../../nbs/58_spark.broker_source.ipynb #a34444aa
 def read_task(task: Ranges, asking: Asking, columns: list[str], schema):
     "The rows of a task."

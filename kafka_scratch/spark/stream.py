@@ -28,6 +28,7 @@ from .tables import (
     read_options, read_split, segment_name, yes_or_no)
 from .source import chosen_columns, fitted, plainly
 
+# ## A bookmark
 # %% ../../nbs/57_spark.stream.ipynb #178d2394
 def to_json(offsets: dict) -> dict:
     "Offsets as Spark keeps them, always in the same order: `{('orders', 0): 23}` is `{'orders': {'0': 23}}`."
@@ -39,6 +40,7 @@ def from_json(found: dict) -> dict:
     "The other way round: `{'orders': {'0': 23}}` is `{('orders', 0): 23}`."
     return {(topic, int(number)): offset for topic, numbers in found.items() for number, offset in numbers.items()}
 
+# ## How much at once?
 # %% ../../nbs/57_spark.stream.ipynb #ac8ddaa7
 def share(limit: int, lags: dict) -> dict:
     "How much of what it has left each partition may read, if all together may read about `limit`."
@@ -47,6 +49,7 @@ def share(limit: int, lags: dict) -> dict:
     parts = {place: limit * lag / total for place, lag in lags.items()}
     return {place: ceil(part) if part < 1 else int(part) for place, part in parts.items()}
 
+# ## What may be gone
 # %% ../../nbs/57_spark.stream.ipynb #99885d11
 class DataLoss(Damaged):
     "Records that were to be read are gone; the text says which, and what is there instead."
@@ -83,6 +86,7 @@ def begin_at(start: dict, # (topic, partition) → the offset that comes next
             begin[place] = min(max(wanted, there.first), last)
     return begin
 
+# ## The end of a log
 # %% ../../nbs/57_spark.stream.ipynb #c12d5137
 # A segment; up to which byte we have seen it, which offset comes there; where its last batch starts, its header.
 Tail = namedtuple('Tail', 'base inode position end last mark')
@@ -212,6 +216,7 @@ def look(follower: Follower,
     end = min([follower.tail.end, *follower.opened.values()]) if follower.committed else follower.tail.end
     return Held(first, max(first, end), follower.cut)
 
+# ## From offsets to bytes
 # %% ../../nbs/57_spark.stream.ipynb #11803ff6
 # A batch: in which segment of the log it is, by number, and where.
 Found = namedtuple('Found', 'number position size base_offset last_offset')
@@ -278,6 +283,7 @@ def after_batch(follower: Follower, offset: int) -> int:
     found = find_batch(follower, offset)
     return found.last_offset + 1 if found.base_offset < offset else offset
 
+# ## Options
 # %% ../../nbs/57_spark.stream.ipynb #1d887a80
 @dataclass(frozen=True)
 class Following:
@@ -317,6 +323,7 @@ def stream_options(given # as people give them: text by name
     if options.deleted: raise BadOption('deleted is for tables: what was deleted has stopped growing')
     return following
 
+# ## The source
 # %% ../../nbs/57_spark.stream.ipynb #49aaa2c7
 def find_logs(path: str, options: Options) -> dict:
     "The logs at a path that are wanted: `(topic, partition)` → directory."

@@ -34,6 +34,7 @@ from ..log.reader import (NOT_ASKED_FOR, BadPath, Damaged, Source, find_sources,
 from .columns import (BATCH_COLUMNS, RECORD_COLUMNS, Damage, Headers, Rooms, Window, as_array,
                                          batch_table, record_batches, scan)
 
+# ## Tables
 # %% ../../nbs/53_spark.tables.ipynb #35b894be
 class Table:
     "A table that a log directory can be read as. Columns in `extra` are there for those who ask for them by name."
@@ -63,6 +64,7 @@ TABLES = {table.name: table for table in (
     Table('configs', of_metadata('CONFIG_COLUMNS')), Table('brokers', of_metadata('BROKER_COLUMNS')))}
 FOLDED = ('topics', 'partitions', 'configs', 'brokers')   # what the metadata log adds up to
 
+# ## Options
 # %% ../../nbs/53_spark.tables.ipynb #2192dd21
 class BadOption(ValueError):
     "An option that can't be used: says which, and what would be right."
@@ -208,6 +210,7 @@ def table_schema(options: Options) -> pa.Schema:
     extra = TABLES[options.table].extra
     return pa.schema([(name, kind) for name, kind in table_columns(options).items() if name not in extra])
 
+# ## Which partitions
 # %% ../../nbs/53_spark.tables.ipynb #c61c2966
 def is_wanted(source: Source, options: Options, whole_directory: bool) -> bool:
     "Is a partition asked for?"
@@ -251,6 +254,7 @@ def wanted_sources(path: str, options: Options) -> list[Source]:
         raise BadPath(f'{path} has no such partition: {", ".join(map(str, options.partitions))}')
     return [source._replace(start=0) for source in found] if options.deleted else found
 
+# ## Which offsets and times
 # %% ../../nbs/53_spark.tables.ipynb #853766ab
 @dataclass(frozen=True)
 class Range:
@@ -297,6 +301,7 @@ def check_offsets(path: str, sources: list[Source], options: Options):
         for topic, number in named.keys() - known:
             raise BadOption(f'{name} names {topic}-{number}, which is not among what is read from {path}')
 
+# ### Filters
 # %% ../../nbs/53_spark.tables.ipynb #0fc744d7
 OFFSET_COLUMNS = {'records': ('offset',), 'metadata_records': ('offset',), 'batches': ('base_offset', 'last_offset')}
 TIME_COLUMNS = {'records': 'timestamp', 'batches': 'max_timestamp'}
@@ -342,6 +347,7 @@ def of_source(source: Source, table: str, found: Range, filters) -> Range | None
         elif own is None or not COMPARISONS[comparison](own, value): return None
     return None if found.empty else found
 
+# ## What is decided
 # %% ../../nbs/53_spark.tables.ipynb #fccc6075
 def mapped(path: str) -> np.ndarray:
     "A file as an array, of which only those pages are read that are looked at."
@@ -387,6 +393,7 @@ def is_aborted(headers: Headers, aborted) -> np.ndarray:
         found[mine] = headers.base_offset[mine] >= np.array([*(each.first for each in own), FOREVER])[at]
     return found
 
+# ## An index that is asked, but not believed
 # %% ../../nbs/53_spark.tables.ipynb #f534b595
 Index = namedtuple('Index', 'offsets positions')   # numpy arrays
 
@@ -418,6 +425,7 @@ def next_sound(file: File, index: Index, position: int, size: int, base_offset: 
         if found >= size: return None
         if is_batch(file, found, size, base_offset, int(index.offsets[at])): return found
 
+# ### Led astray
 # %% ../../nbs/53_spark.tables.ipynb #01a6b0f2
 def went_over(file: File, headers: Headers, origin: int, index: Index, size: int, base_offset: int) -> int | None:
     "The first place where a batch starts, as the index knows, that hopping has missed."
@@ -457,6 +465,7 @@ def decide(log: list[str], check: bool = True, strict: bool = False) -> tuple[in
             if damaged and strict: raise Damaged(f'{path}, byte {damaged[0]}: the marker of a transaction is damaged')
     return min(opened.values(), default=FOREVER), aborted
 
+# ## Splits
 # %% ../../nbs/53_spark.tables.ipynb #ad448073
 @dataclass(frozen=True)
 class Split:
@@ -582,6 +591,7 @@ def pack(splits: list[Split], options: Options) -> list[list[Split]]:
         room -= size
     return groups
 
+# ## Reading a split
 # %% ../../nbs/53_spark.tables.ipynb #d31c2f6e
 PIECE = 8 << 20   # bytes at a time
 Piece = namedtuple('Piece', 'data origin headers')   # bytes, where in the file they start, and the batches in them
@@ -655,6 +665,7 @@ def pieces(split: Split, headers_only: bool = False, piece: int = PIECE):
             yield frame_damage(file, pos, after)[0] if after else damage   # in the same words, wherever a split ends
             pos, size = after, piece
 
+# ### What of it is wanted
 # %% ../../nbs/53_spark.tables.ipynb #2cc6f264
 def wanted_batches(headers: Headers, split: Split, options: Options) -> Headers:
     "The batches that can hold something that is wanted."
@@ -677,6 +688,7 @@ def wanted_rows(made: pa.RecordBatch, wanted: Range) -> pa.RecordBatch:
     if wanted.end_time is not None: keep = pc.and_(keep, pc.less(micros, in_micros(wanted.end_time)))
     return made.filter(keep)
 
+# ### Into columns
 # %% ../../nbs/53_spark.tables.ipynb #5a7dfbd3
 class Shape:
     "Puts rows into the columns that were asked for."
@@ -706,6 +718,7 @@ class Shape:
         arrays = [pa.array([(self.same | at).get(field.name)], field.type) for field in self.schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
+# ## Three ways to take damage
 # %% ../../nbs/53_spark.tables.ipynb #98535b77
 def on_damage(damage: Damage, split: Split, options: Options, shape: Shape):
     "What happens about a batch that can't be read: an error, nothing, or a row."
@@ -779,6 +792,7 @@ def read_split(split: Split, options: Options, columns: list[str] | None = None)
     read = {'records': read_records_of, 'batches': read_batches_of, 'metadata_records': read_records_of}
     return read.get(options.table, read_folded)(split, options, columns, Shape(split, options, columns))
 
+# ## All together
 # %% ../../nbs/53_spark.tables.ipynb #a328cd82
 def read_table(path: str, options: Options | None = None,
                columns: list[str] | None = None, # those wanted, in this order; all but the extra ones, if not given

@@ -22,6 +22,7 @@ from ..wire.codes import API_NAMES
 from ..apis.api import Api, explain_request, explain_response
 from ..wire.inspector import Inspection
 
+# ## Where bytes come from
 # %% ../../nbs/68_tools.cli.ipynb #82105c13
 class BadInput(ValueError):
     "Something on the command line that can't be used; its text is for the person who typed it."
@@ -63,6 +64,7 @@ def read_stdin() -> bytes:
     if sys.stdin.isatty(): print('Paste hexadecimal, and end with Ctrl-D on a line of its own.', file=sys.stderr)
     return sys.stdin.buffer.read()
 
+# ## What kind of bytes
 # %% ../../nbs/68_tools.cli.ipynb #da7c39b6
 def find_named_api(text: str, apis: dict[int, Api]) -> tuple[Api, int]:
     "An API and version as people name them: `ApiVersions`, `18`, `DescribeTopicPartitions:0`."
@@ -153,6 +155,7 @@ def inspections(buf: bytes,
         for number, frame in enumerate(frames_in(buf), 1):
             yield Inspection(request_title(number, frame), frame, *explain_request(frame, APIS)[1:])
 
+# ## How to show it
 # %% ../../nbs/68_tools.cli.ipynb #88bf8c29
 PAGE = '''<!DOCTYPE html>
 <html lang="en">
@@ -181,6 +184,7 @@ FORMS = {
     'html': as_page,
     'svg': as_picture}
 
+# ## The commands
 # %% ../../nbs/68_tools.cli.ipynb #d9077433
 def inspect_command(options) -> int:
     "Explains bytes."
@@ -192,6 +196,7 @@ def inspect_command(options) -> int:
     print(FORMS[options.form](found))
     return 1 if any(inspection.problem for inspection in found) else 0
 
+# ## A broker
 # %% ../../nbs/68_tools.cli.ipynb #99d0d404
 def serve_config(options):
     "The configuration: the file's, if there is one, and what was typed."
@@ -279,6 +284,7 @@ def image_command(options) -> int:
         return 1
     return 0
 
+# ## Records
 # %% ../../nbs/68_tools.cli.ipynb #18c689ee
 def json_bytes(data: bytes | None, most: int | None = None) -> dict | None:
     "Bytes for JSON: `json_bytes(b'hi')` is `{'hex': '6869'}`; of more than `most` bytes, their length and hash."
@@ -319,6 +325,7 @@ def records_command(options) -> int:
             code = 1
     return code
 
+# ## Tables
 # %% ../../nbs/68_tools.cli.ipynb #8642483a
 def spark_chapters():
     "The chapters that `tables` needs; a sentence, if what *they* need isn't installed."
@@ -398,6 +405,7 @@ def tell_summary(summary, seconds: float, as_json: bool):
     elif any(written.files for written in summary.tables.values()) or summary.notes: print(summary)
     else: print(f'nothing is new since run {summary.run}')
 
+# ## What can be typed
 # %% ../../nbs/68_tools.cli.ipynb #a09f385b
 SERVE_EXAMPLES = """  kafka-scratch serve
   kafka-scratch serve --port 19092 --log-dir ./logs --trace

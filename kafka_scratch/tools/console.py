@@ -32,6 +32,7 @@ from ..client.member import Member, committed_offsets
 from ..client.admin import all_groups, check_done, create_topic, delete_group, delete_topic
 from ..client.admin import set_offsets, topic_ends, topic_settings, view_group
 
+# ## To which partition?
 # %% ../../nbs/63_tools.console.ipynb #e0d67bef
 def murmur2(data: bytes) -> int:
     "The hash of a key, as Java's producer has it: 32 bits, with a sign. `murmur2(b'21')` is -973932308."
@@ -50,6 +51,7 @@ def partition_of(key: bytes, partitions: int) -> int:
     "The partition for a key: the hash without its sign bit, and the rest of a division."
     return (murmur2(key) & 0x7fffffff) % partitions
 
+# ## What a line says
 # %% ../../nbs/63_tools.console.ipynb #e3d45c5b
 class BadArgument(ValueError):
     "Something on the command line that can't be used."
@@ -98,6 +100,7 @@ def parse_line(line: bytes, form: str, separator: bytes = b'\t', null: bytes | N
     if null is None: return item
     return item._replace(**{name: None for name in ('key', 'value') if getattr(item, name) == null})
 
+# ## Records on their way
 # %% ../../nbs/63_tools.console.ipynb #bdf26ef3
 class Outbox:
     "Records on their way to a topic: a pile for each partition."
@@ -140,6 +143,7 @@ def batch_of(items: list[Item], codec: int = 0) -> bytes:
                       headers=headers(item)) for n, item in enumerate(items)]
     return write_batch(records, attributes=codec, base_timestamp=base, max_timestamp=last)
 
+# ## Lines as they come
 # %% ../../nbs/63_tools.console.ipynb #2e4d3df6
 def arriving(stream, pause: float = 0.05):
     "The lines of a stream, in lists, as they come; an empty list when nothing comes for a moment."
@@ -269,6 +273,7 @@ def send_lines(stdin, to_item, outbox: Outbox, counter):
         raise Unanswered(f'line {number} {error}') from None
     finally: counter.done()
 
+# ## Where to begin
 # %% ../../nbs/63_tools.console.ipynb #5f74a42d
 AGO = {'s': 1_000, 'm': 60_000, 'h': 3_600_000, 'd': 86_400_000}
 
@@ -301,6 +306,7 @@ def first_offsets(client: Client, places: list, start: str | int = 'beginning', 
     wanted = {place: start if start >= 0 else high[place] + start for place in places}
     return {place: min(max(wanted[place], low[place]), high[place]) for place in places}
 
+# ## Reading several partitions at once
 # %% ../../nbs/63_tools.console.ipynb #03750b65
 def fetch_all(client: Client,
               positions: dict, # (topic, partition) → the offset that we want next
@@ -381,6 +387,7 @@ class Reading:
         tell(f'partition {place[1]} of {place[0]} has no offset {wanted} any more; going on with {found}')
         self.positions[place] = self.done[place] = found
 
+# ## How a record is shown
 # %% ../../nbs/63_tools.console.ipynb #119da714
 def for_terminal(data: bytes) -> bytes:
     "Bytes that do no harm to a terminal: `for_terminal(b'\\x1b[2J')` shows the escape as `\\x1b`."
@@ -418,6 +425,7 @@ def record_json(place, record) -> dict:
     return dict(topic=place[0], partition=place[1], offset=record.offset, timestamp=record.timestamp,
                 key=as_json(record.key), value=as_json(record.value), headers=headers)
 
+# ## `consume`
 # %% ../../nbs/63_tools.console.ipynb #165fcc1e
 def out_bytes():
     "Standard output, for bytes."
@@ -521,6 +529,7 @@ def consume_as_member(reading: Reading, printer: Printer, member: Member, begin)
             if member.generation >= 0: commit()
         finally: member.leave()
 
+# ## Tables
 # %% ../../nbs/63_tools.console.ipynb #a7df9289
 def cell_text(cell) -> str:
     return '' if cell is None else f'{cell:,}' if isinstance(cell, int) else harmless(str(cell))
@@ -534,6 +543,7 @@ def table(headings: str, rows: list) -> str:
         columns.append([text.rjust(width) if right else text.ljust(width) for text in texts])
     return '\n'.join('  '.join(line).rstrip() for line in zip(*columns))
 
+# ## `topics`
 # %% ../../nbs/63_tools.console.ipynb #ed935958
 def wanted_topics(client: Client, options) -> list:
     "The topics that were named; or all, without those that are the cluster's own."
@@ -612,6 +622,7 @@ def delete_topics(options) -> int:
             print(f'deleted {name}')
     return 0
 
+# ## `groups`
 # %% ../../nbs/63_tools.console.ipynb #468a6d68
 def list_groups(options) -> int:
     with open_client(options) as client: groups = all_groups(client)
@@ -690,6 +701,7 @@ def reset_group(options) -> int:
     print(table('TOPIC PARTITION FROM TO', rows))
     return 0
 
+# ## Commands and their mistakes
 # %% ../../nbs/63_tools.console.ipynb #707760c3
 COMMANDS = {
     'produce': produce_command, 'consume': consume_command,

@@ -10,6 +10,7 @@ __all__ = ['NUMBERS', 'pytest_addoption', 'pytest_configure', 'settings_of', 'br
 import itertools, re
 import pytest
 
+# ## What can be set
 # %% ../../nbs/64_tools.pytest_plugin.ipynb #bfc6966e
 def pytest_addoption(parser):
     group = parser.getgroup('kafka_scratch', 'Kafka brokers for tests')
@@ -32,6 +33,7 @@ def settings_of(config) -> dict[str, str]:
     except BadArgument as error: raise pytest.UsageError(f'for brokers of tests, {error}') from None
     return {setting_name(name): value for name, value in given}
 
+# ## The fixtures
 # %% ../../nbs/64_tools.pytest_plugin.ipynb #2dc0ef64
 def broker_for(config, topics=None, **settings):
     "A broker for as long as a fixture lasts."

@@ -18,6 +18,7 @@ from ..wire.inspector import annotated
 from ..wire.codes import API_NAMES, API_VERSIONS, error_name
 from ..apis.api import Later, PEEK, explain_request, explain_response, read_request
 
+# ## A message in a few words
 # %% ../../nbs/60_tools.trace.ipynb #a35cad87
 TITLES = """name topic topic_name topic_id group_id index partition_index partition node_id api_key member_id
     key""".split()
@@ -86,6 +87,7 @@ def errors_in(value) -> list[str]:
         if isinstance(each, (list, Message)): found += errors_in(each)
     return list(dict.fromkeys(found))
 
+# ## What isn't told
 # %% ../../nbs/60_tools.trace.ipynb #4addaab1
 SECRETS = {'auth_bytes', 'salt', 'salted_password', 'hmac'}
 SENSITIVE = re.compile(r'password|secret|jaas|credential|token|keystore\.(key|certificate)|private\.key|'
@@ -110,6 +112,7 @@ def hidden(buf: bytes, spans: list[Span]) -> tuple[bytes, list[Span]]:
         found.append(span)
     return bytes(buf), found
 
+# ## Where to listen
 # %% ../../nbs/60_tools.trace.ipynb #f95042fc
 class Listening:
     "In the place of a connection's `handle`: lets everything pass, and tells what it heard."
@@ -149,6 +152,7 @@ class Overheard(Later):
         tell(self.trace, self.heard, '✗', 'the client has gone before it was answered')
         self.later.cancel()
 
+# ## The lines
 # %% ../../nbs/60_tools.trace.ipynb #20ac36bb
 Heard = namedtuple('Heard', 'who api version began guarded')   # a question; api is None if we don't know it
 
@@ -194,6 +198,7 @@ def every_byte(heard: Heard, buf: bytes, explain, longest: int = 64 # bytes of a
     lines = annotated(buf, [span._replace(length=min(span.length, longest)) for span in spans])
     return [*lines, *([f'✗ understood up to offset {found.end}: {found.error}'] if found.error else [])]
 
+# ## What was asked, and what was answered
 # %% ../../nbs/60_tools.trace.ipynb #89d00d0c
 def understand(frame: bytes, node, guarded: bool) -> tuple:
     "A request's API (None if we don't know it), its version, the name of the client, and what it says."
@@ -239,6 +244,7 @@ def ended(trace: Trace, heard: Heard, error: Exception):
     if words: answered(trace, heard, words)
     tell(trace, heard, '✗', f'closed: {error}')
 
+# ## Beginning and ending
 # %% ../../nbs/60_tools.trace.ipynb #ad977e48
 def start_listening(trace: Trace):
     "From here on, everything is heard: on connections that are there, and on those that come."

@@ -36,6 +36,7 @@ from ..groups.assignors import Pattern, PatternError
 from .producers import told
 from .coordinator import STATES, TV_2, TransactionMetadata, to_value, write_marker
 
+# ## AddPartitionsToTxn (24)
 # %% ../../nbs/45_transactions.apis.ipynb #edb0ef83
 @nested
 class AddPartitionsToTxnTopic:
@@ -143,6 +144,7 @@ def answer_add_partitions_to_txn(request: AddPartitionsToTxnRequest, version: in
 
 add_partitions_to_txn = Api(AddPartitionsToTxnRequest, AddPartitionsToTxnResponse, answer_add_partitions_to_txn)
 
+# ## EndTxn (26)
 # %% ../../nbs/45_transactions.apis.ipynb #2ca95b09
 @message(api_key=26, versions='0-5', flexible='3+')
 class EndTxnRequest:
@@ -178,6 +180,7 @@ def answer_end_txn(request: EndTxnRequest, version: int, broker) -> EndTxnRespon
 
 end_txn = Api(EndTxnRequest, EndTxnResponse, answer_end_txn)
 
+# ## Offsets in a transaction
 # %% ../../nbs/45_transactions.apis.ipynb #db418d4a
 @message(api_key=25, versions='0-4', flexible='3+')
 class AddOffsetsToTxnRequest:
@@ -216,6 +219,7 @@ def answer_add_offsets_to_txn(request: AddOffsetsToTxnRequest, version: int, bro
 
 add_offsets_to_txn = Api(AddOffsetsToTxnRequest, AddOffsetsToTxnResponse, answer_add_offsets_to_txn)
 
+# ## TxnOffsetCommit (28)
 # %% ../../nbs/45_transactions.apis.ipynb #cdba14aa
 @nested
 class TxnOffsetCommitRequestPartition:
@@ -298,6 +302,7 @@ def answer_txn_offset_commit(request: TxnOffsetCommitRequest, version: int, brok
 
 txn_offset_commit = Api(TxnOffsetCommitRequest, TxnOffsetCommitResponse, answer_txn_offset_commit)
 
+# ## WriteTxnMarkers (27)
 # %% ../../nbs/45_transactions.apis.ipynb #f0e2028d
 @nested
 class WritableTxnMarkerTopic:
@@ -364,6 +369,7 @@ def answer_write_txn_markers(request: WriteTxnMarkersRequest, version: int, brok
 
 write_txn_markers = Api(WriteTxnMarkersRequest, WriteTxnMarkersResponse, answer_write_txn_markers)
 
+# ## ListTransactions (66)
 # %% ../../nbs/45_transactions.apis.ipynb #3c849204
 @message(api_key=66, versions='0-2', flexible='0+')
 class ListTransactionsRequest:
@@ -410,6 +416,7 @@ def answer_list_transactions(request: ListTransactionsRequest, version: int, bro
 
 list_transactions = Api(ListTransactionsRequest, ListTransactionsResponse, answer_list_transactions)
 
+# ## DescribeTransactions (65)
 # %% ../../nbs/45_transactions.apis.ipynb #9e27e201
 @message(api_key=65, versions='0', flexible='0+')
 class DescribeTransactionsRequest:
@@ -467,6 +474,7 @@ def answer_describe_transactions(request: DescribeTransactionsRequest, version: 
 
 describe_transactions = Api(DescribeTransactionsRequest, DescribeTransactionsResponse, answer_describe_transactions)
 
+# ## DescribeProducers (61)
 # %% ../../nbs/45_transactions.apis.ipynb #2d8aac3c
 @nested
 class TopicRequest:

@@ -25,6 +25,7 @@ from ..cluster.config import Properties, read_number
 from ..groups.coordinator import ON_MARKER, GroupCoordinator, StateLog, Timers, write_key, write_state
 from .producers import ProducerIds
 
+# ## The transaction log
 # %% ../../nbs/44_transactions.coordinator.ipynb #c498bfb3
 @message(versions='0')
 class TransactionLogKey:
@@ -100,6 +101,7 @@ def read_transaction(transactional_id: str, value: bytes) -> TransactionMetadata
     version = min(Int16.read(value, 0)[0], TransactionLogValue.VERSIONS[-1])
     return from_value(transactional_id, TransactionLogValue.decode(value, version, 2))
 
+# ## Two ways
 # %% ../../nbs/44_transactions.coordinator.ipynb #be467795
 TV_2 = 2   # as transaction.version, and as client_transaction_version
 
@@ -109,6 +111,7 @@ def value_version(txn: TransactionMetadata,
     "The version in which a record is written. Without tagged fields, nothing of the new way could be kept."
     return 1 if transaction_version or txn.client_transaction_version >= TV_2 else 0
 
+# ## A transactional id and an epoch
 # %% ../../nbs/44_transactions.coordinator.ipynb #a0892fc5
 LAST_EPOCH = 2**15 - 2   # the last one that a producer gets to see; there is one more, to fence that
 
@@ -147,6 +150,7 @@ def is_same_producer(txn: TransactionMetadata, producer_id: int, producer_epoch:
     before = producer_id == txn.previous_producer_id and producer_epoch >= LAST_EPOCH
     return txn.producer_epoch < 0 or producer_id == txn.producer_id or before
 
+# ## Adding, deciding, completing
 # %% ../../nbs/44_transactions.coordinator.ipynb #bdef30ce
 def partitions_added(txn: TransactionMetadata, topic_partitions: set, now: int,
                      client_transaction_version: int = 0) -> TransactionMetadata:
@@ -181,6 +185,7 @@ def completed(txn: TransactionMetadata, now: int) -> TransactionMetadata:
     return done._replace(producer_id=txn.next_producer_id, producer_epoch=0, previous_producer_id=txn.producer_id,
                          next_producer_id=-1)
 
+# ## Markers
 # %% ../../nbs/44_transactions.coordinator.ipynb #70d806ab
 def end_transaction_marker(producer_id: int, producer_epoch: int, committed: bool, coordinator_epoch: int, now: int
                           ) -> bytes:
@@ -211,6 +216,7 @@ def write_marker(broker, groups: GroupCoordinator | None, topic: str, number: in
         for decided in ON_MARKER: decided(groups, number, producer_id, committed)
     return ErrorCode.NONE
 
+# ## Settings, and the topic
 # %% ../../nbs/44_transactions.coordinator.ipynb #88d8e918
 TransactionConfig = namedtuple('TransactionConfig', '''log_num_partitions log_segment_bytes max_timeout_ms
     id_expiration_ms remove_expired_ids_interval_ms''',
@@ -231,6 +237,7 @@ def transaction_store(broker) -> StateLog:
                 'segment.bytes': str(config.log_segment_bytes), 'unclean.leader.election.enable': 'false'}
     return StateLog(broker, '__transaction_state', config.log_num_partitions, settings)
 
+# ## First stage: what is known
 # %% ../../nbs/44_transactions.coordinator.ipynb #755f2447
 class TransactionStateManager:
     "What is known of transactions: what is in `__transaction_state`, replayed."
@@ -286,6 +293,7 @@ class TransactionStateManager:
         except DecodeError as error:
             self.note(f"{self.store.topic}-{partition}, offset {record.offset} can't be read: {error}")
 
+# ## Second stage: a decision is carried out
 # %% ../../nbs/44_transactions.coordinator.ipynb #c9d1d94e
 SETTLED = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,   # the topic is gone: nobody will read there
            ErrorCode.INVALID_PRODUCER_EPOCH)                       # a newer producer is there already
@@ -343,6 +351,7 @@ class TransactionMarkers(TransactionStateManager):
             return self.call_at(txn.transactional_id, self.now() + RETRY_MS)
         del self.marked[txn.transactional_id]
 
+# ## Third stage: time
 # %% ../../nbs/44_transactions.coordinator.ipynb #f23ce4d2
 class TransactionTimeouts(TransactionMarkers):
     "Aborts what takes too long."
@@ -363,6 +372,7 @@ class TransactionTimeouts(TransactionMarkers):
             return self.call_at(txn.transactional_id, self.now() + RETRY_MS)
         self.settle(txn.transactional_id)
 
+# ## Fourth stage: what nobody has used for a week
 # %% ../../nbs/44_transactions.coordinator.ipynb #189bd186
 class TransactionalIdExpiration(TransactionTimeouts):
     "Removes transactional ids that nobody uses any more."
@@ -383,6 +393,7 @@ class TransactionalIdExpiration(TransactionTimeouts):
         try: self.append_to_log(transactional_id, None)
         except StorageError as error: self.note(f"transaction {transactional_id} can't be removed: {error}")
 
+# ## Fifth stage: who are you?
 # %% ../../nbs/44_transactions.coordinator.ipynb #8ce18d3f
 class TransactionalProducers(TransactionalIdExpiration):
     "Gives each transactional id its producer id, and each new producer an epoch of its own."
@@ -403,6 +414,7 @@ class TransactionalProducers(TransactionalIdExpiration):
         else: self.write(epoch_incremented(txn, txn_timeout_ms, self.now(), epoch))
         return self.transactions[transactional_id]
 
+# ## Sixth stage: which partitions?
 # %% ../../nbs/44_transactions.coordinator.ipynb #93c81348
 class TransactionPartitions(TransactionalProducers):
     "Knows which partitions are part of a transaction, and who may write to them."
@@ -443,6 +455,7 @@ class TransactionPartitions(TransactionalProducers):
         if error == ErrorCode.PRODUCER_FENCED: error = ErrorCode.INVALID_PRODUCER_EPOCH   # as those who write know it
         return dict.fromkeys(topic_partitions, error)
 
+# ## The last stage: the end
 # %% ../../nbs/44_transactions.coordinator.ipynb #37c3a53b
 def is_retry(txn: TransactionMetadata, producer_id: int, producer_epoch: int) -> bool:
     "Has this producer ended its transaction in this epoch, which is over since, and missed our answer?"

@@ -32,6 +32,7 @@ class InitProducerIdResponse:
     producer_id: Int64 = field(default=-1)
     producer_epoch: Int16
 
+# ## Never the same number twice
 # %% ../../nbs/43_transactions.producers.ipynb #6750d54d
 class ProducerIds:
     "Gives out producer ids, each of them once: from blocks that are in the metadata log before the first is used."
@@ -43,6 +44,7 @@ class ProducerIds:
         if not self.left: self.left = list(reversed(self.controller.next_producer_ids(self.block)))
         return self.left.pop()
 
+# ## The answer
 # %% ../../nbs/43_transactions.producers.ipynb #1339455a
 def may_produce(request: InitProducerIdRequest, broker) -> int:
     "The error for a caller who may not have an id."

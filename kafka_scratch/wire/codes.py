@@ -10,6 +10,7 @@ __all__ = ['API_NAMES', 'API_VERSIONS', 'ERROR_NAMES', 'OPERATIONS', 'RESOURCES'
 # %% ../../nbs/05_wire.codes.ipynb #c3916865
 from .schema import NOTES
 
+# ## API keys
 # %% ../../nbs/05_wire.codes.ipynb #c24d1f3b
 API_NAMES = """
     Produce Fetch ListOffsets Metadata LeaderAndIsr StopReplica UpdateMetadata ControlledShutdown OffsetCommit
@@ -31,6 +32,7 @@ API_NAMES = """
 
 API_VERSIONS = API_NAMES.index('ApiVersions')   # 18, the one that has a rule of its own
 
+# ## Error codes
 # %% ../../nbs/05_wire.codes.ipynb #d37a6107
 ERROR_NAMES = """
     UNKNOWN_SERVER_ERROR NONE OFFSET_OUT_OF_RANGE CORRUPT_MESSAGE UNKNOWN_TOPIC_OR_PARTITION INVALID_FETCH_SIZE
@@ -86,6 +88,7 @@ class ApiError(Exception):
         super().__init__(message or error_name(code))
         self.code, self.message = code, message
 
+# ## Operations and resources
 # %% ../../nbs/05_wire.codes.ipynb #92264d68
 class Operation:
     "What may be done: `Operation.READ` is 3."
@@ -105,6 +108,7 @@ AUTHORIZED_OPERATIONS_OMITTED = -2**31   # in the place of a set of operations t
 # %% ../../nbs/05_wire.codes.ipynb #de3ac99b
 CLUSTER_NAME = 'kafka-cluster'   # what the one resource of the kind CLUSTER is called
 
+# ## Topics that Kafka keeps for itself
 # %% ../../nbs/05_wire.codes.ipynb #4c2012cb
 OFFSETS_TOPIC, TRANSACTIONS_TOPIC = '__consumer_offsets', '__transaction_state'
 INTERNAL_TOPICS = {OFFSETS_TOPIC, TRANSACTIONS_TOPIC, '__share_group_state'}

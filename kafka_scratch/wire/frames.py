@@ -9,6 +9,7 @@ __all__ = ['MAX_FRAME', 'frame_size', 'FrameReader', 'RequestHeader', 'ResponseH
 from .primitives import *
 from .schema import *
 
+# ## A frame reader that doesn't care how bytes arrive
 # %% ../../nbs/04_wire.frames.ipynb #50c8a0d1
 MAX_FRAME = 104_857_600   # socket.request.max.bytes: what Kafka accepts unless it is configured otherwise
 
@@ -35,12 +36,17 @@ class FrameReader:
 
     def next_frame(self) -> bytes | None:
         "The next frame that is complete, if there is one."
-        if not self.has(4): return None
-        size = frame_size(self.data, self.at, self.max_size)
-        if not self.has(4 + size): return None
-        frame, self.at = self.data[self.at + 4:self.at + 4 + size], self.at + 4 + size
-        if self.at == len(self.data): self.data, self.at = b'', 0   # nothing is kept that was handed out
+        end = self.next_end()
+        if not end: return None
+        frame, self.at = self.data[self.at + 4:end], end
+        if end == len(self.data): self.data, self.at = b'', 0   # nothing is kept that was handed out
         return frame
+
+    def next_end(self) -> int:
+        "Where the next frame ends; 0 if it isn't complete."
+        if not self.has(4): return 0
+        size = frame_size(self.data, self.at, self.max_size)
+        return self.at + 4 + size if self.has(4 + size) else 0
 
     def has(self, needed: int) -> bool:
         "Are so many bytes in hand? What came since is taken in when it is enough, and not piece by piece."
@@ -49,6 +55,7 @@ class FrameReader:
         self.data, self.at, self.late = self.data[self.at:] + bytes(self.late), 0, bytearray()
         return True
 
+# ## The header of a request
 # %% ../../nbs/04_wire.frames.ipynb #b481c261
 @message(versions='1-2', flexible='2+')
 class RequestHeader:
@@ -58,6 +65,7 @@ class RequestHeader:
     correlation_id: Int32
     client_id: String = field(nullable='1+', flexible='none')
 
+# ## The header of a response
 # %% ../../nbs/04_wire.frames.ipynb #3af8f776
 @message(versions='0-1', flexible='1+')
 class ResponseHeader:

@@ -15,6 +15,7 @@ from os.path import commonprefix
 from .primitives import *
 from .schema import *
 
+# ## Values that people can read
 # %% ../../nbs/03_wire.inspector.ipynb #6b41efb7
 OWNED = {'length', 'count', 'present', 'size'}   # plumbing that belongs to one field
 PLUMBING = OWNED | {'tagged_fields', 'tag'}
@@ -53,6 +54,7 @@ def bytes_shown(raw: bytes, limit: int = 24) -> str:
     text = repr(short) if short.isascii() and short.decode('ascii').isprintable() else short.hex(' ')
     return text + (f' … {len(raw)} bytes' if len(raw) > limit else '')
 
+# ## Annotated hexadecimal
 # %% ../../nbs/03_wire.inspector.ipynb #aa17e176
 def byte_rows(buf: bytes, span: Span, per_line: int) -> list[str]:
     "The bytes of a span, so many a row, each row with its offset."
@@ -72,6 +74,7 @@ def annotated(buf: bytes, spans: list[Span], per_line: int = 8) -> list[str]:
         lines += [f'{first:<{8 + 3 * per_line}} {meaning}', *more]
     return lines
 
+# ## As a tree
 # %% ../../nbs/03_wire.inspector.ipynb #436ae6de
 def levels(path: tuple) -> list[str]:
     "A path as levels of an outline: `('topics', 0, 'name', 'length')` is `['topics[0]', 'name.length']`."
@@ -112,6 +115,7 @@ def tree(spans: list[Span]) -> list[str]:
         above = here
     return lines
 
+# ## As a page
 # %% ../../nbs/03_wire.inspector.ipynb #7a5fa08e
 COLOURS = '#cfe8ff', '#ffe3c2', '#d8f0cf', '#f7d4e4', '#e6dcfa', '#fdf3b5', '#cdeeea', '#f3dccb'
 
@@ -181,6 +185,7 @@ def page(title: str, buf: bytes, spans: list[Span], problem: str = '', most: int
     return (f'<div id="{name}" class="kafka-bytes"><style>{style}</style>'
             f'<b>{html.escape(title)}</b>{notes}<div class="both">{both}</div></div>')
 
+# ## As a picture
 # %% ../../nbs/03_wire.inspector.ipynb #fe532f5b
 def pieces(offset: int, length: int, per_row: int):
     "A span cut where rows end: `list(pieces(14, 4, 16))` is `[(14, 2), (16, 2)]`."
@@ -225,6 +230,7 @@ def strip(buf: bytes, spans: list[Span], per_row: int = 16, cell: int = 52) -> s
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
             f'font-family="monospace" font-size="12">{boxes}</svg>')
 
+# ## All of it, in one object
 # %% ../../nbs/03_wire.inspector.ipynb #dca6a5b3
 def plain_dump(raw: bytes, start: int = 0) -> list[str]:
     "Sixteen bytes a row, text at the right: the rows of `hexdump`, counted from `start`."

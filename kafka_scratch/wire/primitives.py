@@ -12,6 +12,7 @@ __all__ = ['Int8', 'Int16', 'Int32', 'Int64', 'UInt16', 'UInt32', 'Float64', 'Bo
 # %% ../../nbs/01_wire.primitives.ipynb #aaf455e1
 import base64, re, struct
 
+# ## Numbers of fixed size
 # %% ../../nbs/01_wire.primitives.ipynb #60d294fc
 class DecodeError(ValueError):
     "Bytes that are not what they should be: what was expected, and where."
@@ -58,6 +59,7 @@ def fails(function, *args, **kwargs) -> str:
     except (DecodeError, EncodeError) as error: return f'{type(error).__name__}: {error}'
     raise AssertionError(f'that should have failed, but it returned {result!r}')
 
+# ## Numbers that take only the room they need
 # %% ../../nbs/01_wire.primitives.ipynb #2844ebb6
 def zigzag(number: int) -> int:
     "Signed to unsigned, small stays small: 0, -1, 1, -2, 2 → 0, 1, 2, 3, 4."
@@ -106,6 +108,7 @@ class VariableLength:
 UnsignedVarint = VariableLength('UnsignedVarint', 32, signed=False)
 Varint, Varlong = VariableLength('Varint', 32, signed=True), VariableLength('Varlong', 64, signed=True)
 
+# ## Text and bytes
 # %% ../../nbs/01_wire.primitives.ipynb #d9372f18
 class Prefixed:
     "A length, then that many bytes: `String.read(b'\\x00\\x02hi', 0)` is `('hi', 4)`."
@@ -156,6 +159,7 @@ NullableBytes = Prefixed('NullableBytes', Int32, nullable=True, text=False)
 CompactBytes = Prefixed('CompactBytes', UnsignedVarint, compact=True, text=False)
 CompactNullableBytes = Prefixed('CompactNullableBytes', UnsignedVarint, compact=True, nullable=True, text=False)
 
+# ## Identifiers
 # %% ../../nbs/01_wire.primitives.ipynb #2542e144
 class UuidType:
     "Sixteen bytes, as they are: `Uuid.read(bytes(16), 0)` is `(bytes(16), 16)`."
@@ -182,6 +186,7 @@ def uuid_bytes(text: str) -> bytes:
         raise EncodeError(f'{text!r} is not a UUID: expected 22 characters from A-Z, a-z, 0-9, - and _')
     return base64.urlsafe_b64decode(text[:22] + '==')
 
+# ## Lists
 # %% ../../nbs/01_wire.primitives.ipynb #1d247165
 class Array:
     "A count, then that many elements: `Array[Int8].read(bytes([0, 0, 0, 2, 7, 8]), 0)` is `([7, 8], 6)`."
@@ -222,6 +227,7 @@ class NullableArray(Array): nullable = True
 class CompactArray(Array): prefix, compact = UnsignedVarint, True
 class CompactNullableArray(CompactArray): nullable = True
 
+# ## Something or nothing
 # %% ../../nbs/01_wire.primitives.ipynb #433ae390
 class Nullable:
     "Another type, or nothing: a byte -1 for nothing, 1 before a value."
@@ -235,6 +241,7 @@ class Nullable:
     def write(self, value) -> bytes:
         return Int8.write(-1) if value is None else Int8.write(1) + self.element.write(value)
 
+# ## Tagged fields: room for the future
 # %% ../../nbs/01_wire.primitives.ipynb #7fa4670b
 class TaggedFieldsType:
     "The open drawer at the end of a struct: `{tag: bytes}`, each with its size, so that one can step over it."

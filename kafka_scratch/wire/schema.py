@@ -19,6 +19,7 @@ from collections import namedtuple
 from functools import lru_cache
 from .primitives import *
 
+# ## Versions
 # %% ../../nbs/02_wire.schema.ipynb #40c16842
 NEWEST = 0x7fff   # versions are Int16
 
@@ -31,6 +32,7 @@ def version_range(text: str) -> range:
     first, onwards, last = match.groups()
     return range(int(first), (NEWEST if onwards else int(last or first)) + 1)
 
+# ## Fields
 # %% ../../nbs/02_wire.schema.ipynb #b967b376
 Field = namedtuple('Field', 'name type versions nullable tag default flexible')
 UNSET = object()   # None is a value: it means null
@@ -45,6 +47,7 @@ def field(versions: str = '0+', # the versions that have this field
     exists, may_be_null, compact = map(version_range, (versions, nullable, flexible))
     return Field(None, None, exists, may_be_null, tag, default, compact)
 
+# ## Which form on the wire?
 # %% ../../nbs/02_wire.schema.ipynb #eab3b27a
 FORMS = {String: (String, NullableString, CompactString, CompactNullableString),
          Bytes: (Bytes, NullableBytes, CompactBytes, CompactNullableBytes),
@@ -62,6 +65,7 @@ def wire_type(declared, version: int, flexible: bool, nullable: bool = False):
         return Nullable(codec) if nullable else codec
     return FORMS[declared][form] if declared in FORMS else declared
 
+# ## Declaring
 # %% ../../nbs/02_wire.schema.ipynb #d6b3c0b0
 def default_of(f: Field):
     "What a field is when nothing is said: its own default, or what is natural for its type."
@@ -143,6 +147,7 @@ def message(versions: str, # the versions that we speak
     properties = dict(VERSIONS=version_range(versions), FLEXIBLE=version_range(flexible), API_KEY=api_key)
     return lambda cls: declare(cls, **properties)
 
+# ## Codecs
 # %% ../../nbs/02_wire.schema.ipynb #a41f7516
 class Codec:
     "A message class in one version, with `read(buf, pos)` and `write(message)` like any other type."
@@ -162,6 +167,7 @@ class Codec:
         else: raise AttributeError(name)
         return self.__dict__[name]
 
+# ## Spans: what each byte is
 # %% ../../nbs/02_wire.schema.ipynb #7ca1d963
 Span = namedtuple('Span', 'path offset length type value')
 
@@ -272,6 +278,7 @@ def explain(kind, buf: bytes, pos: int = 0, path: tuple = ()) -> Explanation:
     except DecodeError as e: error = e
     return Explanation(value, walk.spans, error, walk.pos)
 
+# ## Code that writes code
 # %% ../../nbs/02_wire.schema.ipynb #f218e6f0
 def runs(plain: list, fixed=lambda kind: kind.format) -> list[list]:
     "Neighbouring fields of fixed size together, all others alone."
@@ -519,6 +526,7 @@ def make_write(codec: Codec):
         return b''.join(out)
     return write
 
+# ## The grammar, for people
 # %% ../../nbs/02_wire.schema.ipynb #9a71316b
 def grammar(cls: type, version: int, flexible: bool | None = None, depth: int = 0) -> str:
     "A message in the notation of Kafka's protocol pages."
@@ -532,6 +540,7 @@ def grammar(cls: type, version: int, flexible: bool | None = None, depth: int = 
         if isinstance(inner, Codec): lines.append(grammar(inner.message, version, codec.flexible, depth + 2))
     return '\n'.join(lines)
 
+# ## As JSON, in Kafka's spelling
 # %% ../../nbs/02_wire.schema.ipynb #53c9673b
 def camel_case(name: str) -> str:
     "`topic_id` is `topicId`."
