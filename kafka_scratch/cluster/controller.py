@@ -14,7 +14,8 @@ from ..wire.schema import Message
 from ..log.records import CONTROL, HEADER, ControlKey, LeaderChangeMessage, QuorumVoter, Record
 from ..log.records import read_batches, read_records, write_batch
 from ..log.segments import replace_file, segments
-from ..log.partition import LogConfig, StorageError, append, close_log, end_flush, open_log
+from ..log.partition import LogConfig, StorageError, append, end_flush
+from ..log.recovery import close_log, open_log
 from .records import ConfigRecord, FeatureLevelRecord, PartitionChangeRecord, PartitionRecord
 from .records import AbortTransactionRecord, BrokerRegistrationChangeRecord, ProducerIdsRecord
 from .records import RegisterBrokerRecord, TopicRecord, read_value, write_value

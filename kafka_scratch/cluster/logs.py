@@ -17,8 +17,9 @@ from .image import TOPIC_RESOURCE, Image, Topic
 from ..log.segments import file_name, keep_damaged, read_checkpoint, read_partition_metadata, replace_file
 from ..log.segments import segments, write_checkpoint, write_partition_metadata
 from ..log.records import HEADER
-from ..log.partition import Flush, LogConfig, PartitionLog, StorageError, append, begin_flush, close_log
-from ..log.partition import end_flush, open_log, retain, sync_files
+from ..log.partition import Flush, LogConfig, PartitionLog, StorageError, append, begin_flush, end_flush
+from ..log.partition import retain, sync_files
+from ..log.recovery import close_log, open_log
 
 # ## Whose settings?
 # %% ../../nbs/27_cluster.logs.ipynb #08605be6

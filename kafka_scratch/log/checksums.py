@@ -69,7 +69,8 @@ def _installed(package: str) -> bool:
     except (ImportError, ValueError): return False
 
 ACCELERATED = 'crc32c' if _installed('crc32c') else 'python'
-LARGE, MUCH = (4096, 65536) if ACCELERATED == 'crc32c' else (sys.maxsize, sys.maxsize)   # at once, or in all: then it pays to load the package
+# so many bytes at once, or so many in all: then it pays to load the package
+LARGE, MUCH = (4096, 65536) if ACCELERATED == 'crc32c' else (sys.maxsize, sys.maxsize)
 
 # %% ../../nbs/11_log.checksums.ipynb #8cd2b901
 def crc32c(data: bytes, # what to check: bytes, or a view into them

@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['Sent', 'REMEMBERED', 'UNKNOWN', 'MOST', 'ABORTED', 'ABORTED_SIZE', 'SNAPSHOT_CRC_ENDS', 'Producer', 'sequences',
-           'BadSequence', 'OldEpoch', 'ProducerSequences', 'AbortedTxn', 'ProducerState', 'read_txn_index',
-           'write_txn_index', 'ProducerEntry', 'ProducerSnapshot', 'read_snapshot', 'write_snapshot', 'to_entries',
-           'from_entries', 'snapshots', 'load_snapshot']
+           'BadSequence', 'OldEpoch', 'check_producer_epoch', 'check_sequence', 'ProducerState', 'enter_epoch',
+           'add_batch', 'AbortedTxn', 'end_transaction', 'note_producer', 'read_txn_index', 'write_txn_index',
+           'ProducerEntry', 'ProducerSnapshot', 'read_snapshot', 'write_snapshot', 'to_entries', 'from_entries',
+           'snapshots', 'load_snapshot']
 
 # %% ../../nbs/15_log.producer_state.ipynb #524cbc92
 import os, re
@@ -15,7 +16,7 @@ from collections import namedtuple
 from ..wire.primitives import *
 from ..wire.schema import *
 from .checksums import crc32c
-from .records import TRANSACTIONAL, BatchHeader, ControlKey, EndTxnMarker
+from .records import CONTROL, TRANSACTIONAL, Batch, BatchHeader, ControlKey, EndTxnMarker, read_records
 from .segments import file_name, replace_file
 
 # ## Five batches
@@ -27,10 +28,11 @@ class Producer:
     "One producer, as a partition knows it."
     __slots__ = 'epoch', 'sent', 'timestamp', 'coordinator_epoch'
     def __init__(self, epoch: int = -1):
-        self.epoch, self.sent, self.timestamp = epoch, [], -1   # its last few batches; when we last heard of it
-        self.coordinator_epoch = -1                             # of its last marker
+        self.epoch, self.sent = epoch, []   # sent: its last few batches in this epoch
+        self.timestamp = -1                 # of the last of them
+        self.coordinator_epoch = -1         # of its last marker
 
-UNKNOWN = Producer()   # whom we have never heard of
+UNKNOWN = Producer()   # one of which we have never heard
 
 # %% ../../nbs/15_log.producer_state.ipynb #3c4c0241
 MOST = 2**31   # after sequence 2³¹-1 comes 0
@@ -45,38 +47,71 @@ def sequences(header: BatchHeader) -> tuple[int, int]:
 class BadSequence(Exception): "A gap: a batch before this one is missing."
 class OldEpoch(Exception): "A producer that has been replaced by a newer one with the same id."
 
+def check_producer_epoch(producer: Producer, header: BatchHeader):
+    "Refuses a producer that has been replaced."
+    if header.producer_epoch < producer.epoch:
+        raise OldEpoch(f'producer {header.producer_id} is in epoch {producer.epoch}, not {header.producer_epoch}')
+
+def check_sequence(producer: Producer, header: BatchHeader):
+    "Refuses a batch that doesn't go on where the last one ended. In a new epoch the count begins again."
+    first, expected = header.base_sequence, 0
+    if header.producer_epoch == producer.epoch and producer.sent:
+        expected = (producer.sent[-1].last_sequence + 1) % MOST
+    if first != expected:
+        raise BadSequence(f'producer {header.producer_id} should go on with sequence {expected}, not {first}')
+
 # %% ../../nbs/15_log.producer_state.ipynb #33433d90
-class ProducerSequences:
-    "What a partition knows of its producers: who they are, and what they sent last."
-    def __init__(self): self.producers, self.open = {}, {}   # open: producer id → where its transaction began
+class ProducerState:
+    "What a log knows of its producers and of their transactions, up to an offset."
+    def __init__(self):
+        self.producers = {}   # producer id → Producer
+        self.open = {}        # producer id → the first offset of its open transaction
+        self.aborted = []     # an AbortedTxn for each aborted transaction, in the order of their markers
 
     def find_duplicate(self, header: BatchHeader) -> Sent | None:
         "The batch as it was stored already, if it was."
-        producer, (first, last) = self.producers.get(header.producer_id), sequences(header)
+        producer = self.producers.get(header.producer_id)
         if producer is None or producer.epoch != header.producer_epoch: return None
-        return next((sent for sent in producer.sent if sent[:2] == (first, last)), None)
+        first, last = sequences(header)
+        for sent in producer.sent:
+            if sent.first_sequence == first and sent.last_sequence == last: return sent
 
     def check(self, header: BatchHeader):
         "Refuses a batch that can't be the next one of its producer. One that is not known may start anywhere."
-        producer, first, expected = self.producers.get(header.producer_id, UNKNOWN), header.base_sequence, 0
-        if header.producer_epoch < producer.epoch:
-            raise OldEpoch(f'producer {header.producer_id} is in epoch {producer.epoch}, not {header.producer_epoch}')
-        if producer.epoch < 0: return
-        if header.producer_epoch == producer.epoch and producer.sent:
-            expected = (producer.sent[-1].last_sequence + 1) % MOST
-        if first != expected:
-            raise BadSequence(f'producer {header.producer_id} should go on with sequence {expected}, not {first}')
+        producer = self.producers.get(header.producer_id, UNKNOWN)
+        check_producer_epoch(producer, header)
+        if producer.epoch >= 0: check_sequence(producer, header)
 
-    def add(self, header: BatchHeader, base_offset: int):
-        "A batch of a producer was stored at `base_offset`."
-        producer = self.producers.setdefault(header.producer_id, Producer())
-        if producer.epoch != header.producer_epoch: producer.epoch, producer.sent = header.producer_epoch, []
-        if header.base_sequence >= 0:
-            last_offset = base_offset + header.last_offset_delta
-            sent = Sent(*sequences(header), base_offset, last_offset, header.max_timestamp)
-            producer.sent = [*producer.sent[1 - REMEMBERED:], sent]
-        producer.timestamp = header.max_timestamp
-        if header.attributes & TRANSACTIONAL: self.open.setdefault(header.producer_id, base_offset)
+    def first_undecided(self, end: int) -> int:
+        "The first offset of the oldest open transaction; `end`, if none is open."
+        return min(self.open.values(), default=end)
+
+    def aborted_between(self, start: int, end: int) -> 'list[AbortedTxn]':
+        "The aborted transactions that a reader of these offsets has to know of."
+        ended_later = bisect_left(self.aborted, start, key=lambda txn: txn.last_offset)   # in the order of their ends
+        return [txn for txn in self.aborted[ended_later:] if txn.first_offset < end]
+
+    def expire(self, before: int):
+        "Forgets producers that were silent for long and have nothing open."
+        kept = ((i, p) for i, p in self.producers.items() if i in self.open or p.timestamp >= before)
+        self.producers = dict(kept)
+
+# %% ../../nbs/15_log.producer_state.ipynb #f41a5b12
+def enter_epoch(state: ProducerState, header: BatchHeader) -> Producer:
+    "The producer of a batch; if its epoch is new, with nothing sent in it yet."
+    producer = state.producers.setdefault(header.producer_id, Producer())
+    if producer.epoch != header.producer_epoch: producer.epoch, producer.sent = header.producer_epoch, []
+    producer.timestamp = header.max_timestamp
+    return producer
+
+def add_batch(state: ProducerState, header: BatchHeader, base_offset: int):
+    "A batch of a producer was stored at `base_offset`."
+    producer = enter_epoch(state, header)
+    if header.base_sequence >= 0:
+        last_offset = base_offset + header.last_offset_delta
+        sent = Sent(*sequences(header), base_offset, last_offset, header.max_timestamp)
+        producer.sent = [*producer.sent[1 - REMEMBERED:], sent]
+    if header.attributes & TRANSACTIONAL: state.open.setdefault(header.producer_id, base_offset)
 
 # ## Transactions, seen from one partition
 # %% ../../nbs/15_log.producer_state.ipynb #bcabb881
@@ -93,36 +128,20 @@ ABORTED = AbortedTxn.codec(0)
 ABORTED_SIZE = 34
 
 # %% ../../nbs/15_log.producer_state.ipynb #df5f3608
-class ProducerState(ProducerSequences):
-    "What a partition knows of its producers and of their transactions, up to an offset."
-    def __init__(self):
-        super().__init__()
-        self.aborted = []
+def end_transaction(state: ProducerState, header: BatchHeader, offset: int, key: bytes, value: bytes):
+    "A marker was stored: the transaction is decided."
+    producer, first = enter_epoch(state, header), state.open.pop(header.producer_id, None)
+    producer.coordinator_epoch = EndTxnMarker.decode(value, 0).coordinator_epoch
+    if first is not None and ControlKey.decode(key, 0).type == 0:
+        state.aborted.append(AbortedTxn(producer_id=header.producer_id, first_offset=first, last_offset=offset,
+                                        last_stable_offset=state.first_undecided(offset + 1)))
 
-    def end_transaction(self, header: BatchHeader, offset: int, key: bytes, value: bytes):
-        "A marker was stored: the transaction is decided."
-        producer = self.producers.setdefault(header.producer_id, Producer())
-        first = self.open.pop(header.producer_id, None)
-        if producer.epoch != header.producer_epoch: producer.epoch, producer.sent = header.producer_epoch, []
-        producer.coordinator_epoch = EndTxnMarker.decode(value, 0).coordinator_epoch
-        producer.timestamp = header.max_timestamp
-        if first is not None and ControlKey.decode(key, 0).type == 0:
-            self.aborted.append(AbortedTxn(producer_id=header.producer_id, first_offset=first, last_offset=offset,
-                                           last_stable_offset=self.first_undecided(offset + 1)))
-
-    def first_undecided(self, end: int) -> int:
-        "The first offset of the oldest open transaction; `end`, if none is open."
-        return min(self.open.values(), default=end)
-
-    def aborted_between(self, start: int, end: int) -> list[AbortedTxn]:
-        "The aborted transactions that a reader of these offsets has to know of."
-        ended_later = bisect_left(self.aborted, start, key=lambda txn: txn.last_offset)   # in the order of their ends
-        return [txn for txn in self.aborted[ended_later:] if txn.first_offset < end]
-
-    def expire(self, before: int):
-        "Forgets producers that were silent for long and have nothing open."
-        kept = ((i, p) for i, p in self.producers.items() if i in self.open or p.timestamp >= before)
-        self.producers = dict(kept)
+# %% ../../nbs/15_log.producer_state.ipynb #288c9ad7
+def note_producer(state: ProducerState, batch, header: BatchHeader, base_offset: int):
+    "Notes who sent a batch that was stored; or that a transaction is decided, if it holds a marker."
+    if not header.attributes & CONTROL: return add_batch(state, header, base_offset)
+    for record in read_records(Batch(batch, 0, header)):
+        end_transaction(state, header, base_offset, record.key, record.value)
 
 # ## The index of the aborted
 # %% ../../nbs/15_log.producer_state.ipynb #52e599b4

@@ -6,11 +6,11 @@
 __all__ = ['MAGIC', 'HEADER', 'HEADER_SIZE', 'LENGTH_ENDS', 'CRC_STARTS', 'CRC_ENDS', 'RecordBytes', 'RecordString', 'RECORD',
            'CODEC_BITS', 'LOG_APPEND_TIME', 'TRANSACTIONAL', 'CONTROL', 'DELETE_HORIZON', 'FLAGS', 'LoggedRecord',
            'CONTROL_TYPES', 'CONTROL_VALUES', 'BatchHeader', 'RecordArray', 'RecordHeader', 'Record', 'read_record',
-           'codec_name', 'attributes_text', 'TornBatch', 'batch_end', 'Batch', 'read_batches', 'logged', 'read_records',
-           'long_varint', 'value_spans', 'ControlKey', 'control_type', 'EndTxnMarker', 'QuorumVoter',
-           'LeaderChangeMessage', 'SnapshotHeaderRecord', 'SnapshotFooterRecord', 'KRaftVersionRecord', 'VoterEndpoint',
-           'KRaftVersionFeature', 'Voter', 'VotersRecord', 'control_value_codec', 'write_record', 'write_batch',
-           'explain_record', 'explain_payload', 'explain_segment']
+           'codec_name', 'attributes_text', 'TornBatch', 'check_bounds', 'batch_end', 'check_crc', 'Batch',
+           'read_batches', 'logged', 'read_records', 'long_varint', 'value_spans', 'ControlKey', 'control_type',
+           'EndTxnMarker', 'QuorumVoter', 'LeaderChangeMessage', 'SnapshotHeaderRecord', 'SnapshotFooterRecord',
+           'KRaftVersionRecord', 'VoterEndpoint', 'KRaftVersionFeature', 'Voter', 'VotersRecord', 'control_value_codec',
+           'write_record', 'write_batch', 'explain_record', 'explain_payload', 'explain_segment']
 
 # %% ../../nbs/13_log.records.ipynb #efae5585
 from collections import namedtuple
@@ -57,7 +57,7 @@ class RecordHeader:
 # %% ../../nbs/13_log.records.ipynb #7f7ff742
 @message(versions='2')
 class Record:
-    "A record as it stands in a batch: everything counted from the batch's header."
+    "A record as it is in a batch: everything counted from the batch's header."
     length: Varint
     attributes: Int8
     timestamp_delta: Varlong
@@ -79,7 +79,7 @@ def read_record(payload: bytes, pos: int) -> tuple[Record, int]:
 # ## The attributes
 # %% ../../nbs/13_log.records.ipynb #ac20dd48
 def codec_name(codec: int) -> str:
-    "The name of a codec. The chapter on compression is loaded when it is needed: what a broker reads at the start has none."
+    "The name of a codec. Compression is loaded when it is needed: what a broker reads at the start has none."
     from kafka_scratch.log.compression import CODECS
     return CODECS.get(codec, f'codec {codec}')
 
@@ -101,25 +101,42 @@ NOTES['attributes'] = lambda value: attributes_text(value) if value else None
 class TornBatch(DecodeError):
     "The bytes end inside a batch: it was cut off, or is still being written."
 
+def check_bounds(length: int, magic: int, # as the header says
+                 left: int, pos: int, # how many bytes there are, and where
+                 newer: bool = False # is a magic above 2 let through?
+                ) -> int:
+    "The size of a batch whose header can be right: a length that can be one, a format that we read, all bytes there."
+    smallest, size = HEADER_SIZE - LENGTH_ENDS, LENGTH_ENDS + length
+    if length < smallest: raise DecodeError(f'batch_length is at least {smallest}, not {length}', pos)
+    if magic < MAGIC or magic > MAGIC and not newer:
+        raise DecodeError(f'magic {MAGIC} is what we read, not {magic}', pos)
+    if size > left: raise TornBatch(f'the batch takes {size} bytes, but only {left} left', pos)
+    return size
+
 def batch_end(buf, pos: int) -> int:
-    "Where the batch at `pos` ends, if it is a batch and all of it is there."
-    left, smallest = len(buf) - pos, HEADER_SIZE - LENGTH_ENDS
+    "Where the batch at `pos` ends, if it is a batch and all of it is there. Fewer bytes than a header are judged, too."
+    left = len(buf) - pos
     if left < CRC_STARTS:   # 17 bytes are enough to judge length and magic
         raise TornBatch(f'a batch header takes {HEADER_SIZE} bytes, but only {left} left', pos)
-    length, magic = int.from_bytes(buf[pos + 8:pos + 12], 'big', signed=True), buf[pos + 16]
-    if length < smallest: raise DecodeError(f'batch_length is at least {smallest}, not {length}', pos)
-    if magic != MAGIC: raise DecodeError(f'magic {MAGIC} is what we read, not {magic}', pos)
-    size = LENGTH_ENDS + length
-    if size > left: raise TornBatch(f'the batch takes {size} bytes, but only {left} left', pos)
-    return pos + size
+    length = int.from_bytes(buf[pos + 8:pos + 12], 'big', signed=True)
+    return pos + check_bounds(length, buf[pos + 16], left, pos)
+
+# %% ../../nbs/13_log.records.ipynb #f8276882
+def check_crc(header: BatchHeader, actual: int, pos: int):
+    "Refuses a batch whose bytes are not those that were written."
+    if actual == header.crc: return
+    raise DecodeError(f'the checksum of the batch at offset {header.base_offset} is {header.crc:08x}, '
+                      f'but its bytes give {actual:08x}', pos)
 
 # %% ../../nbs/13_log.records.ipynb #70e2a41d
 class Batch:
     "A batch in a buffer: its header, and its records when asked for."
     __slots__ = 'buf', 'start', 'end', 'header'
-    def __init__(self, buf, start: int = 0):
-        self.buf, self.start, self.end = buf, start, batch_end(buf, start)
-        self.header = HEADER.read(buf, start)[0]
+    def __init__(self, buf, start: int = 0, header: BatchHeader | None = None):
+        left = len(buf) - start
+        if left < HEADER_SIZE: batch_end(buf, start)   # which says what is wrong
+        self.buf, self.start, self.header = buf, start, header or HEADER.read(buf, start)[0]
+        self.end = start + check_bounds(self.header.batch_length, buf[start + 16], left, start)
     def __repr__(self):
         count = self.header.record_count
         records = f'{count} record{"s" * (count != 1)}'
@@ -139,11 +156,9 @@ class Batch:
     def control(self) -> bool: return bool(self.header.attributes & CONTROL)
 
     def check(self) -> 'Batch':
-        "Refuses a batch whose bytes are not those that were written."
-        stored, actual = self.header.crc, crc32c(memoryview(self.buf)[self.start + CRC_ENDS:self.end])
-        if actual == stored: return self
-        raise DecodeError(f'the checksum of the batch at offset {self.base_offset} is {stored:08x}, '
-                          f'but its bytes give {actual:08x}', self.start)
+        "The batch itself, if its bytes are those that were written."
+        check_crc(self.header, crc32c(memoryview(self.buf)[self.start + CRC_ENDS:self.end]), self.start)
+        return self
 
     def payload(self) -> bytes:
         "The bytes of the records, decompressed."
@@ -338,7 +353,8 @@ def explain_record(walk, batch, path, explain_value):
             value = walk_value(walk, kind, (*path, f.name))
             if f.name == 'key': key = value
             if f.name == 'length': end = walk.pos + value
-    if walk.pos != end: raise DecodeError(f'a record should end at {end}, but its fields end at {walk.pos}', start, path_text(path))
+    if walk.pos == end: return
+    raise DecodeError(f'a record should end at {end}, but its fields end at {walk.pos}', start, path_text(path))
 
 # %% ../../nbs/13_log.records.ipynb #c5c180d4
 def explain_payload(walk, batch, path, explain_value):

@@ -225,7 +225,7 @@ class Array:
 # %% ../../nbs/01_wire.primitives.ipynb #d2d8e0c3
 class NullableArray(Array): nullable = True
 class CompactArray(Array): prefix, compact = UnsignedVarint, True
-class CompactNullableArray(CompactArray): nullable = True
+class CompactNullableArray(Array): prefix, compact, nullable = UnsignedVarint, True, True
 
 # ## Something or nothing
 # %% ../../nbs/01_wire.primitives.ipynb #433ae390
@@ -244,7 +244,7 @@ class Nullable:
 # ## Tagged fields: room for the future
 # %% ../../nbs/01_wire.primitives.ipynb #7fa4670b
 class TaggedFieldsType:
-    "The open drawer at the end of a struct: `{tag: bytes}`, each with its size, so that one can step over it."
+    "The tagged fields at the end of a struct: `{tag: bytes}`, each with its size, so that one can step over it."
     name, format = 'TaggedFields', None
     def __repr__(self): return self.name
     def read(self, buf, pos: int) -> tuple[dict, int]:

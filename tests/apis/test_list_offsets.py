@@ -23,7 +23,8 @@ from kafka_scratch.apis.api import explain_request, explain_response, find_api, 
 from kafka_scratch.apis.list_offsets import (CLIENT, EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP, Found, ListOffsetsPartition,
                                         ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic, answer_list_offsets, check_epoch, end_for,
                                         find_offset, is_known, list_offsets)
-from kafka_scratch.log.partition import append, move_start, open_log
+from kafka_scratch.log.partition import append, move_start
+from kafka_scratch.log.recovery import open_log
 from kafka_scratch.wire.primitives import Int32
 from kafka_scratch.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData, produce
 from kafka_scratch.log.records import Batch, Record, write_batch

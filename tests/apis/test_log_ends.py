@@ -22,7 +22,8 @@ from kafka_scratch.wire.codes import Operation, Resource
 from kafka_scratch.apis.api import Api, read_request, write_response
 from kafka_scratch.apis.list_offsets import EARLIEST, LATEST, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic, list_offsets
 from kafka_scratch.apis.log_ends import *
-from kafka_scratch.log.partition import LogConfig, append, move_start, open_log
+from kafka_scratch.log.partition import LogConfig, append, move_start
+from kafka_scratch.log.recovery import open_log
 from kafka_scratch.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData, produce
 from kafka_scratch.log.records import Batch, Record, write_batch
 from kafka_scratch.log.segments import read_checkpoint

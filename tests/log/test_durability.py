@@ -21,7 +21,8 @@ from kafka_scratch.cluster import logs as log_dirs
 from kafka_scratch.broker.server import Server
 from kafka_scratch.cluster.config import read_config
 from kafka_scratch.groups.offsets import OffsetCommitKey, OffsetCommitValue
-from kafka_scratch.log.partition import LogConfig, StorageError, append, close_log, locate, open_log, read_slice
+from kafka_scratch.log.partition import LogConfig, StorageError, append, locate, read_slice
+from kafka_scratch.log.recovery import close_log, open_log
 from kafka_scratch.log.records import HEADER
 from kafka_scratch.broker.running import running_broker
 from log_by_hand import fetch, message_batch, next_offset, placed, produce, read_fetch, read_produce, split

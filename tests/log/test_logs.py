@@ -21,8 +21,9 @@ from size import budget
 from broker_process import FIXTURES
 from kafka_scratch.cluster.image import Image
 from kafka_scratch.cluster.logs import CLEAN, InUse, LogDir, Logs, begin_logs, end_logs, remove_deleted, remove_old
-from kafka_scratch.log.partition import (LogConfig, OutOfRange, aborted_for, append, begin_flush, close_log, end_flush, find_latest_time, find_time, locate,
-                                         move_start, open_log, read_slice, retain, roll, sync_files, with_ends)
+from kafka_scratch.log.partition import (LogConfig, OutOfRange, aborted_for, append, begin_flush, end_flush, find_latest_time, find_time, locate, move_start,
+                                         read_slice, retain, roll, sync_files, with_ends)
+from kafka_scratch.log.recovery import close_log, open_log
 from kafka_scratch.wire.primitives import DecodeError
 from kafka_scratch.log.producer_state import BadSequence, OldEpoch
 from kafka_scratch.log.records import CONTROL, HEADER, LOG_APPEND_TIME, TRANSACTIONAL, Batch, Record, read_batches, read_records, write_batch

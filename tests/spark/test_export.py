@@ -31,7 +31,8 @@ import pyarrow.parquet as pq
 
 from broker_process import FIXTURES, ROOT, environment
 from kafka_scratch.log.reader import BadPath
-from kafka_scratch.log.partition import LogConfig, append, close_log, open_log
+from kafka_scratch.log.partition import LogConfig, append
+from kafka_scratch.log.recovery import close_log, open_log
 from kafka_scratch.log.producer_state import EndTxnMarker
 from kafka_scratch.log.records import CONTROL, TRANSACTIONAL, Batch, ControlKey, Record, write_batch
 from kafka_scratch.log.segments import write_checkpoint, write_partition_metadata

@@ -26,7 +26,8 @@ from by_hand import metadata_log, topic_batch, write_log
 from log_by_hand import message_batch, produce, record, record_batch
 
 from kafka_scratch.log.reader import BadPath, Damaged, chosen_sources, partition_records
-from kafka_scratch.log.partition import LogConfig, append, close_log, move_start, open_log, remove_segments, roll
+from kafka_scratch.log.partition import LogConfig, append, move_start, remove_segments, roll
+from kafka_scratch.log.recovery import close_log, open_log
 from kafka_scratch.log.records import CONTROL, HEADER, TRANSACTIONAL
 from kafka_scratch.log.segments import File, write_checkpoint
 from kafka_scratch.spark import stream

@@ -22,7 +22,8 @@ if reason := spark_absent(): pytest.skip(reason, allow_module_level=True)
 
 from broker_process import FIXTURES
 from kafka_scratch.log.reader import BadPath, Damaged, find_decided, find_sources, partition_records
-from kafka_scratch.log.partition import LogConfig, append, close_log, open_log
+from kafka_scratch.log.partition import LogConfig, append
+from kafka_scratch.log.recovery import close_log, open_log
 from kafka_scratch.wire.primitives import DecodeError
 from kafka_scratch.log.producer_state import EndTxnMarker
 from kafka_scratch.log.records import (CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, Batch, ControlKey, Record, read_batches, read_records,

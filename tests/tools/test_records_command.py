@@ -19,7 +19,8 @@ import pytest
 from broker_process import FIXTURES, ROOT, environment
 from kafka_scratch.tools.cli import records_in
 from kafka_scratch.log.reader import chosen_sources, find_decided, is_committed, named_partition
-from kafka_scratch.log.partition import LogConfig, append, open_log
+from kafka_scratch.log.partition import LogConfig, append
+from kafka_scratch.log.recovery import open_log
 from kafka_scratch.log.producer_state import EndTxnMarker
 from kafka_scratch.log.records import CONTROL, TRANSACTIONAL, Batch, ControlKey, Record, write_batch
 

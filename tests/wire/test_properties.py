@@ -38,7 +38,7 @@ from kafka_scratch.wire.primitives import *
 from kafka_scratch.wire.primitives import Fixed, Prefixed, UuidType, VariableLength
 from kafka_scratch.log.records import (CONTROL, HEADER_SIZE, Batch, ControlKey, LoggedRecord, Record, RecordHeader, explain_segment,
                                    read_batches, read_records, value_spans, write_batch)
-from kafka_scratch.wire.schema import NEWEST, Codec, Message, explain
+from kafka_scratch.wire.schema import NEWEST, Codec, Message, explain, read_plain, write_plain
 
 ROOT = Path(__file__).parents[2]
 few, some = budget(6), budget(15)   # for what is tried with every message, of which there are many
@@ -137,6 +137,7 @@ def test_what_is_written_is_read_again(codec, data):
     assert codec.read(rest + raw, len(rest)) == (message, len(rest) + len(raw))
     explanation = explain(codec, raw)
     assert explanation.value == message and explanation.error is None and touch(explanation) and explanation.end == len(raw)
+    assert write_plain(codec, message) == raw and read_plain(codec, raw, 0) == (message, len(raw))   # compiled or not
 
 
 @each_message
@@ -184,8 +185,11 @@ def test_anything_in_a_field_is_written_or_an_error_that_names_the_field(codec, 
     if not fields: return
     message, f = codec.message(), data.draw(st.sampled_from(fields))
     setattr(message, f.name, data.draw(junk))
-    try: assert isinstance(codec.write(message), bytes)
-    except EncodeError as error: assert f.name in str(error)
+    try: written = codec.write(message)
+    except EncodeError as error:
+        assert f.name in str(error)
+        with pytest.raises(EncodeError, match=f'^{re.escape(str(error))}$'): write_plain(codec, message)
+    else: assert isinstance(written, bytes)
 
 
 # --- The primitives ---------------------------------------------------------------------------------------------------
