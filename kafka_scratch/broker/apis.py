@@ -15,10 +15,10 @@ from ..apis.log_ends import delete_records, offset_for_leader_epoch
 from ..apis.produce import produce
 from ..apis.topics import create_partitions, create_topics, delete_topics, describe_cluster, metadata_creating
 from ..groups.admin import delete_groups, describe_groups, list_groups
-from ..groups.classic import heartbeat, join_group, leave_group, sync_group
+from ..groups.classic_apis import heartbeat, join_group, leave_group, sync_group
 from ..groups.coordinator import find_coordinator
 from ..groups.heartbeat import consumer_group_describe, consumer_group_heartbeat
-from ..groups.offsets import offset_commit, offset_delete, offset_fetch
+from ..groups.offset_apis import offset_commit, offset_delete, offset_fetch
 from ..security.acls import alter_user_scram_credentials, create_acls, delete_acls, describe_acls
 from ..security.acls import describe_client_quotas, describe_user_scram_credentials
 from ..security.sasl import sasl_authenticate, sasl_handshake

@@ -15,13 +15,14 @@ from ..wire.codes import ErrorCode, error_name
 from ..apis.api import Api
 from .client import Client, Unanswered, check_answer, find_topics, grouped, why
 from ..groups.coordinator import FindCoordinatorRequest, find_coordinator, write_state
-from ..groups.offsets import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
-from ..groups.offsets import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic
-from ..groups.offsets import OffsetFetchRequestTopics, offset_commit, offset_fetch
-from ..groups.classic import ConsumerPartitions, ConsumerProtocolAssignment, ConsumerProtocolSubscription
-from ..groups.classic import HeartbeatRequest, JoinGroupRequest, JoinGroupRequestProtocol, LeaveGroupRequest
-from ..groups.classic import MemberIdentity, SyncGroupRequest, SyncGroupRequestAssignment
-from ..groups.classic import heartbeat, join_group, leave_group, sync_group, topics_in, unwrap
+from ..groups.offset_apis import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from ..groups.offset_apis import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic
+from ..groups.offset_apis import OffsetFetchRequestTopics, offset_commit, offset_fetch
+from kafka_scratch.groups.classic_messages import (
+    ConsumerPartitions, ConsumerProtocolAssignment, ConsumerProtocolSubscription, HeartbeatRequest, JoinGroupRequest,
+    JoinGroupRequestProtocol, LeaveGroupRequest, MemberIdentity, SyncGroupRequest, SyncGroupRequestAssignment,
+    topics_in, unwrap)
+from ..groups.classic_apis import heartbeat, join_group, leave_group, sync_group
 
 # ## Who looks after us?
 # %% ../../nbs/61_client.member.ipynb #4bb2540a

@@ -13,15 +13,17 @@ __all__ = ['list_groups', 'describe_groups', 'delete_groups', 'ListGroupsRequest
 from ..wire.primitives import *
 from ..wire.schema import *
 from ..wire.codes import AUTHORIZED_OPERATIONS_OMITTED, CLUSTER_NAME, ErrorCode, Operation, Resource
-from ..apis.api import Api
+from ..apis.api import Api, Call
 from ..log.partition import StorageError
 from ..apis.describe_topic_partitions import operations_on
-from .coordinator import GroupCoordinator, not_written
-from .offsets import check_coordinator, offset_tombstones
+from .coordinator import GroupCoordinator, check_coordinator, not_written
+from .offsets import offset_tombstones
 from .classic import DEAD, STABLE, ClassicGroup, find_group
 
 # ## ListGroups (16)
 # %% ../../nbs/39_groups.admin.ipynb #f253cc61
+# v1: throttle_time_ms; v3: flexible; v4: states_filter, group_state; v5: types_filter, group_type
+
 @message(api_key=16, versions='0-5', flexible='3+')
 class ListGroupsRequest:
     "Which groups are there? (An empty filter lets everything through.)"
@@ -59,12 +61,12 @@ def passes(wanted: list[str], found: str) -> bool:
     return not wanted or found.lower() in {each.lower() for each in wanted}
 
 # %% ../../nbs/39_groups.admin.ipynb #5da44753
-def answer_list_groups(request: ListGroupsRequest, version: int, broker) -> ListGroupsResponse:
+def answer_list_groups(request: ListGroupsRequest, call: Call) -> ListGroupsResponse:
     "The groups that we coordinate."
-    sees_all = broker.allows(Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
-    found = [listed(group) for group in all_groups(broker.groups)
+    sees_all = call.allows(Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME)
+    found = [listed(group) for group in all_groups(call.node.groups)
              if passes(request.states_filter, group.state) and passes(request.types_filter, group.kind)
-             and (sees_all or broker.allows(Operation.DESCRIBE, Resource.GROUP, group.group_id))]
+             and (sees_all or call.allows(Operation.DESCRIBE, Resource.GROUP, group.group_id))]
     return ListGroupsResponse(groups=found)
 
 # %% ../../nbs/39_groups.admin.ipynb #2636ac1e
@@ -72,6 +74,8 @@ list_groups = Api(ListGroupsRequest, ListGroupsResponse, answer_list_groups)
 
 # ## DescribeGroups (15)
 # %% ../../nbs/39_groups.admin.ipynb #aff17dac
+# v1: throttle_time_ms; v3: authorized_operations; v4: group_instance_id; v5: flexible; v6: GROUP_ID_NOT_FOUND
+
 @message(api_key=15, versions='0-6', flexible='5+')
 class DescribeGroupsRequest:
     "Who is in these groups?"
@@ -126,23 +130,24 @@ def not_found(group_id: str, version: int, reason: str) -> DescribedGroup:
     error = ErrorCode.GROUP_ID_NOT_FOUND
     return DescribedGroup(group_id=group_id, group_state=DEAD, error_code=error, error_message=reason)
 
-def describe_group(group_id: str, version: int, broker) -> DescribedGroup:
+def describe_group(group_id: str, call: Call) -> DescribedGroup:
     "One group, or why not."
-    if not broker.allows(Operation.DESCRIBE, Resource.GROUP, group_id):
+    if not call.allows(Operation.DESCRIBE, Resource.GROUP, group_id):
         return DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    error = check_coordinator(broker.groups, group_id)
+    coordinator, version = call.node.groups, call.version
+    error = check_coordinator(coordinator, group_id)
     if error: return DescribedGroup(group_id=group_id, error_code=error)
-    group = find_group(broker.groups, group_id)
+    group = find_group(coordinator, group_id)
     if group is None: return not_found(group_id, version, f'Group {group_id} not found.')
     if group.kind != 'classic': return not_found(group_id, version, f'Group {group_id} is not a classic group.')
     return described(group)
 
 # %% ../../nbs/39_groups.admin.ipynb #fef15897
-def answer_describe_groups(request: DescribeGroupsRequest, version: int, broker) -> DescribeGroupsResponse:
-    "Who is in them."
-    found = [describe_group(group_id, version, broker) for group_id in request.groups]
+def answer_describe_groups(request: DescribeGroupsRequest, call: Call) -> DescribeGroupsResponse:
+    "The members of groups."
+    found = [describe_group(group_id, call) for group_id in request.groups]
     for group in found if request.include_authorized_operations else ():
-        if not group.error_code: group.authorized_operations = operations_on(broker, Resource.GROUP, group.group_id)
+        if not group.error_code: group.authorized_operations = operations_on(call, Resource.GROUP, group.group_id)
     return DescribeGroupsResponse(groups=found)
 
 # %% ../../nbs/39_groups.admin.ipynb #3f28d9be
@@ -150,6 +155,8 @@ describe_groups = Api(DescribeGroupsRequest, DescribeGroupsResponse, answer_desc
 
 # ## DeleteGroups (42)
 # %% ../../nbs/39_groups.admin.ipynb #13dd2924
+# v2: flexible
+
 @message(api_key=42, versions='0-2', flexible='2+')
 class DeleteGroupsRequest:
     "Away with these."
@@ -168,22 +175,23 @@ class DeleteGroupsResponse:
     results: Array[DeletableGroupResult]
 
 # %% ../../nbs/39_groups.admin.ipynb #332f1cad
-def delete_group(group_id: str, broker) -> int:
+def delete_group(group_id: str, call: Call) -> int:
     "Deletes a group and its offsets. Zero, or the error."
-    if not broker.allows(Operation.DELETE, Resource.GROUP, group_id): return ErrorCode.GROUP_AUTHORIZATION_FAILED
-    error, group = check_coordinator(broker.groups, group_id), find_group(broker.groups, group_id)
+    if not call.allows(Operation.DELETE, Resource.GROUP, group_id): return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    coordinator = call.node.groups
+    error, group = check_coordinator(coordinator, group_id), find_group(coordinator, group_id)
     if error: return error
     if group is None: return ErrorCode.GROUP_ID_NOT_FOUND
     if not group.is_empty: return ErrorCode.NON_EMPTY_GROUP
-    try: broker.groups.write(group_id, [*offset_tombstones(broker.groups, group_id), *group.tombstones()])
+    try: coordinator.write(group_id, [*offset_tombstones(coordinator, group_id), *group.tombstones()])
     except StorageError as error: return not_written(error)
     return ErrorCode.NONE
 
-def answer_delete_groups(request: DeleteGroupsRequest, version: int, broker) -> DeleteGroupsResponse:
-    "Gone. Who is named twice goes once."
+def answer_delete_groups(request: DeleteGroupsRequest, call: Call) -> DeleteGroupsResponse:
+    "Deletes groups; one that is named twice is deleted once."
     names = dict.fromkeys(request.groups_names)
     return DeleteGroupsResponse(results=[
-        DeletableGroupResult(group_id=group_id, error_code=delete_group(group_id, broker)) for group_id in names])
+        DeletableGroupResult(group_id=group_id, error_code=delete_group(group_id, call)) for group_id in names])
 
 # %% ../../nbs/39_groups.admin.ipynb #0fa81777
 delete_groups = Api(DeleteGroupsRequest, DeleteGroupsResponse, answer_delete_groups)

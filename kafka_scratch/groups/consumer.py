@@ -31,7 +31,7 @@ from ..cluster.image import Image
 from ..cluster.config import Properties, read_number
 from .coordinator import GroupCoordinator, state_record
 from .offsets import forget_group
-from .classic import MemberIdentity, MemberResponse
+from .classic_messages import MemberIdentity, MemberResponse
 from .assignors import ASSIGNORS, MemberSubscription, metadata_hash
 
 # ## Partitions, on disk and in memory

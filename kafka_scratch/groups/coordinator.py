@@ -4,20 +4,20 @@
 
 # %% auto #0
 __all__ = ['STATE_RECORDS', 'ON_MARKER', 'ON_DELETION', 'GROUP', 'TRANSACTION', 'SHARE', 'find_coordinator', 'java_hash',
-           'partition_of', 'Timer', 'Timers', 'Pending', 'at_once', 'InternalTopic', 'batches_of', 'TooLarge',
-           'not_written', 'StateLog', 'state_record', 'write_key', 'write_state', 'read_key', 'read_state',
-           'GroupCoordinatorShard', 'GroupCoordinator', 'FindCoordinatorRequest', 'Coordinator',
-           'FindCoordinatorResponse', 'nobody', 'find_one', 'answer_find_coordinator']
+           'partition_of', 'Timer', 'Timers', 'Pending', 'at_once', 'StateLog', 'batches_of', 'TooLarge', 'not_written',
+           'append_state', 'replay_partition', 'state_record', 'write_key', 'write_state', 'read_key', 'read_state',
+           'GroupCoordinator', 'replay', 'write_records', 'load_record', 'FindCoordinatorRequest', 'Coordinator',
+           'FindCoordinatorResponse', 'nobody', 'find_one', 'answer_find_coordinator', 'check_coordinator']
 
 # %% ../../nbs/36_groups.coordinator.ipynb #9bd9d4d7
 import heapq
-from functools import cache
+from functools import cache, partial
 from itertools import count
 from types import SimpleNamespace
 from ..wire.primitives import *
 from ..wire.schema import *
 from ..wire.codes import CLUSTER_NAME, ErrorCode, Operation, Resource
-from ..apis.api import Api, Later
+from ..apis.api import Api, Call, Later
 from ..log.records import Batch, ControlKey, LoggedRecord, Record, TornBatch
 from ..log.records import read_batches, read_records, write_batch
 from ..log.partition import PartitionLog, StorageError, locate, read_slice
@@ -81,7 +81,7 @@ class Timers:
 
 # %% ../../nbs/36_groups.coordinator.ipynb #9e6c2e12
 class Pending(Later):
-    "An answer that will be settled, once, by whoever holds it."
+    "An answer that somebody gives later, once."
     def __init__(self): self.settled, self.cancelled, self.result, self.wake = False, False, None, None
 
     def begin(self, wake):
@@ -100,15 +100,15 @@ def at_once(pending: Pending) -> Message | Pending:
 
 # ## A log of keys and values
 # %% ../../nbs/36_groups.coordinator.ipynb #133fcd2e
-class InternalTopic:
-    "A topic that the broker keeps for itself."
-    def __init__(self, broker, # has `controller`, `logs`, `image`, `node_id` and `now`
+class StateLog:
+    "An internal topic, as state: written batch by batch, replayed after a restart."
+    def __init__(self, node, # has `controller`, `logs`, `node_id` and `now`
                  topic: str, partitions: int, settings: dict[str, str]):
-        self.broker, self.topic, self.planned, self.settings = broker, topic, partitions, settings
+        self.node, self.topic, self.planned, self.settings = node, topic, partitions, settings
         self.unread = set()   # partitions that couldn't be replayed: what we know of them may be wrong
 
     @property
-    def known(self) -> Topic | None: return self.broker.controller.image.topics.get(self.topic)
+    def known(self) -> Topic | None: return self.node.controller.image.topics.get(self.topic)
     @property
     def partitions(self) -> int: return len(self.known.states) if self.known else self.planned
     def partition_for(self, name: str) -> int: return partition_of(name, self.partitions)
@@ -116,19 +116,24 @@ class InternalTopic:
     def ensure(self):
         "Makes the topic, if it isn't there."
         if self.known is None:
-            replicas = [[self.broker.node_id]] * self.planned
-            self.broker.controller.write(topic_records(self.topic, replicas, self.settings))
-
+            replicas = [[self.node.node_id]] * self.planned
+            self.node.controller.write(topic_records(self.topic, replicas, self.settings))
     def hosted(self, partition: int) -> Hosted:
         "What the broker knows of a partition: its log, or why it hasn't got it."
         self.ensure()
-        found = self.broker.logs.find(self.known, partition)
+        found = self.node.logs.find(self.known, partition)
         return found._replace(log=None, error=ErrorCode.KAFKA_STORAGE_ERROR) if partition in self.unread else found
-
     def leader(self, partition: int) -> int:
         "The node that leads a partition."
         self.ensure()
         return self.known.partition(partition).leader
+
+    def write(self, partition: int, pairs: list[tuple[bytes, bytes | None]], **header) -> int:
+        "Appends keys and values as one batch; returns the offset of the first."
+        return append_state(self, partition, pairs, **header)
+    def replay(self, apply):
+        "Calls `apply(partition, batch, record)` for everything that was written."
+        for partition in sorted(self.known.states) if self.known else []: replay_partition(self, partition, apply)
 
 # %% ../../nbs/36_groups.coordinator.ipynb #c4f28749
 def batches_of(log: PartitionLog, piece: int = 1 << 20):
@@ -148,35 +153,34 @@ class TooLarge(StorageError):
     "More than fits into one batch."
 
 def not_written(error: StorageError) -> int:
-    "What a client is told whose group couldn't be noted. The details are for whoever runs the broker."
+    "What a client is told when its group couldn't be written. The details are for the broker's own log."
     return ErrorCode.UNKNOWN_SERVER_ERROR if isinstance(error, TooLarge) else ErrorCode.NOT_COORDINATOR
 
 # %% ../../nbs/36_groups.coordinator.ipynb #79b6074d
-class StateLog(InternalTopic):
-    "An internal topic, as state: written batch by batch, replayed after a restart."
-    def write(self, partition: int, pairs: list[tuple[bytes, bytes | None]], **header) -> int:
-        "Appends keys and values as one batch; returns the offset of the first. `header`: what else stands in it."
-        hosted, now = self.hosted(partition), self.broker.now()
-        if hosted.log is None: raise StorageError(f'{self.topic}-{partition} is not here')
-        records = [Record(offset_delta=n, key=key, value=value) for n, (key, value) in enumerate(pairs)]
-        batch = write_batch(records, base_timestamp=now, max_timestamp=now, **header)
-        most = hosted.log.config.max_message_bytes
-        if len(batch) > most: raise TooLarge(f'{self.topic}-{partition} takes at most {most} bytes, not {len(batch)}')
-        return self.broker.logs.append_own(hosted, batch, now)
+def append_state(store: StateLog, partition: int, pairs: list[tuple[bytes, bytes | None]],
+                 **header) -> int: # more fields of the batch's header
+    "Appends keys and values as one batch; returns the offset of the first."
+    hosted, now = store.hosted(partition), store.node.now()
+    if hosted.log is None: raise StorageError(f'{store.topic}-{partition} is not here')
+    records = [Record(offset_delta=n, key=key, value=value) for n, (key, value) in enumerate(pairs)]
+    batch = write_batch(records, base_timestamp=now, max_timestamp=now, **header)
+    most = hosted.log.config.max_message_bytes
+    if len(batch) > most: raise TooLarge(f'{store.topic}-{partition} takes at most {most} bytes, not {len(batch)}')
+    return store.node.logs.append_own(hosted, batch, now)
 
-    def replay(self, apply # (partition, batch, record) → None
-              ):
-        "Reads everything that was written."
-        for partition in sorted(self.known.states) if self.known else []:
-            if not self.broker.logs.exists(self.known, partition): continue
-            hosted = self.broker.logs.find(self.known, partition)
-            try:
-                for batch in batches_of(hosted.log) if hosted.log else ():
-                    for record in read_records(batch): apply(partition, batch, record)
-            except (OSError, DecodeError) as error:
-                self.broker.logs.note(f"{self.topic}-{partition} can't be read, and isn't served: {error}")
-                self.unread.add(partition)
-            if hosted.error == ErrorCode.KAFKA_STORAGE_ERROR: self.unread.add(partition)
+# %% ../../nbs/36_groups.coordinator.ipynb #c19857ce
+def replay_partition(store: StateLog, partition: int, apply):
+    "Calls `apply(partition, batch, record)` for everything that was written to a partition."
+    logs = store.node.logs
+    if not logs.exists(store.known, partition): return
+    hosted = logs.find(store.known, partition)
+    try:
+        for batch in batches_of(hosted.log) if hosted.log else ():
+            for record in read_records(batch): apply(partition, batch, record)
+    except (OSError, DecodeError) as error:
+        logs.note(f"{store.topic}-{partition} can't be read, and isn't served: {error}")
+        store.unread.add(partition)
+    if hosted.error == ErrorCode.KAFKA_STORAGE_ERROR: store.unread.add(partition)
 
 # ## What a key says
 # %% ../../nbs/36_groups.coordinator.ipynb #230064a0
@@ -214,25 +218,27 @@ def read_state(known: SimpleNamespace, value: bytes | None) -> Message | None:
 
 # ## The group coordinator
 # %% ../../nbs/36_groups.coordinator.ipynb #4d58ebc3
-class GroupCoordinatorShard:
-    "Groups and their offsets, and what a record does to them."
+class GroupCoordinator:
+    "Groups and their offsets: what is in `__consumer_offsets`, replayed."
     def __init__(self, store: StateLog, timers: Timers, now,
                  properties: Properties = Properties({}, 'the defaults'), note=print):
         self.store, self.timers, self.now, self.properties, self.note = store, timers, now, properties, note
-        self.groups, self.offsets = {}, {}   # group id → group; group id → what it has committed
-        self.pending = {}                    # offsets of transactions that are still open
+        self.groups = {}    # group id → a classic group (chapter 38), or a consumer group (chapter 41)
+        self.offsets = {}   # group id → what it has committed
+        self.pending = {}   # offsets of transactions that are still open
         self.settings = cache(lambda read: read(properties))   # in the form in which a chapter wants them
 
     @property
-    def image(self) -> Image: return self.store.broker.controller.image
+    def image(self) -> Image: return self.store.node.controller.image
 
-    def take(self, batch, key: bytes, value: bytes | None, offset: int):
-        "Lets a record take effect."
-        found = read_key(key)
-        if found is None: return
-        known, key = found
-        record = SimpleNamespace(offset=offset, timestamp=batch.timestamp)
-        known.effect(self, key, read_state(known, value), batch, record)
+    def write(self, group_id: str, pairs: list[tuple[Message, Message | bytes | None]], apply: bool = True, **header):
+        "Appends records about a group as one batch, and lets them take effect."
+        write_records(self, group_id, pairs, apply, **header)
+
+    def load(self):
+        "Replays everything; then the groups start their timers."
+        self.store.replay(partial(load_record, self))
+        for group in list(self.groups.values()): group.loaded(self.now())
 
     def topics_deleted(self, names: set[str]):
         if self.store.topic in names: self.unload()
@@ -243,44 +249,48 @@ class GroupCoordinatorShard:
         for group in self.groups.values(): group.unloaded(self.now())
         for known in (self.groups, self.offsets, self.pending, self.store.unread): known.clear()
 
+# %% ../../nbs/36_groups.coordinator.ipynb #3c805d8a
+def replay(coordinator: GroupCoordinator, batch, key: bytes, value: bytes | None, offset: int):
+    "Lets a record take effect. `batch` has its `producer_id`, `partition` and `timestamp`."
+    found = read_key(key)
+    if found is None: return
+    known, key = found
+    record = SimpleNamespace(offset=offset, timestamp=batch.timestamp)
+    known.effect(coordinator, key, read_state(known, value), batch, record)
+
 # %% ../../nbs/36_groups.coordinator.ipynb #e694331e
-class GroupCoordinator(GroupCoordinatorShard):
-    "Groups and their offsets: what is in `__consumer_offsets`, replayed."
-    def write(self, group_id: str, pairs: list[tuple[Message, Message | bytes | None]],
-              apply: bool = True, # let them take effect? (not if they only note what is so already)
-              **header):
-        "Appends records about a group as one batch, and lets them take effect."
-        if not pairs: return
-        partition = self.store.partition_for(group_id)
-        encoded = [(write_key(key), value if isinstance(value, bytes) else write_state(value))
-                   for key, value in pairs]
-        fields = dict(base_sequence=0) | header   # without a producer that means nothing, but it is what Kafka writes
-        offset = self.store.write(partition, encoded, **fields)
-        if not apply: return
-        producer_id, now = fields.get('producer_id', -1), self.store.broker.now()
-        batch = SimpleNamespace(producer_id=producer_id, partition=partition, timestamp=now)
-        for number, (key, value) in enumerate(encoded): self.take(batch, key, value, offset + number)
+def write_records(coordinator: GroupCoordinator, group_id: str, pairs: list[tuple[Message, Message | bytes | None]],
+                  apply: bool, # let them take effect? (not if they only say what is so already)
+                  **header):
+    "Appends records about a group as one batch, and lets them take effect."
+    if not pairs: return
+    store, now = coordinator.store, coordinator.now()
+    partition = store.partition_for(group_id)
+    encoded = [(write_key(key), value if isinstance(value, bytes) else write_state(value)) for key, value in pairs]
+    fields = dict(base_sequence=0) | header   # without a producer that means nothing, but it is what Kafka writes
+    offset = store.write(partition, encoded, **fields)
+    if not apply: return
+    batch = SimpleNamespace(producer_id=fields.get('producer_id', -1), partition=partition, timestamp=now)
+    for number, (key, value) in enumerate(encoded): replay(coordinator, batch, key, value, offset + number)
 
-    def load(self):
-        "Replays everything, then winds the clocks of the groups."
-        self.store.replay(self.replay)
-        for group in list(self.groups.values()): group.loaded(self.now())
-
-    def replay(self, partition: int, batch: Batch, record: LoggedRecord):
-        "A record that was written once."
-        producer_id = batch.header.producer_id
-        if batch.control:
-            committed = ControlKey.decode(record.key, 0).type == 1
-            for decided in ON_MARKER: decided(self, partition, producer_id, committed)
-            return
-        owner = producer_id if batch.transactional else -1
-        facts = SimpleNamespace(producer_id=owner, partition=partition, timestamp=record.timestamp)
-        try: self.take(facts, record.key or b'', record.value, record.offset)
-        except DecodeError as error:
-            self.note(f"{self.store.topic}-{partition}, offset {record.offset} can't be read: {error}")
+# %% ../../nbs/36_groups.coordinator.ipynb #d03243a8
+def load_record(coordinator: GroupCoordinator, partition: int, batch: Batch, record: LoggedRecord):
+    "A record from the log takes effect, or a marker."
+    producer_id = batch.header.producer_id
+    if batch.control:
+        committed = ControlKey.decode(record.key, 0).type == 1
+        for decided in ON_MARKER: decided(coordinator, partition, producer_id, committed)
+        return
+    owner = producer_id if batch.transactional else -1
+    facts = SimpleNamespace(producer_id=owner, partition=partition, timestamp=record.timestamp)
+    try: replay(coordinator, facts, record.key or b'', record.value, record.offset)
+    except DecodeError as error:
+        coordinator.note(f"{coordinator.store.topic}-{partition}, offset {record.offset} can't be read: {error}")
 
 # ## Who coordinates?
 # %% ../../nbs/36_groups.coordinator.ipynb #8f30d118
+# v1: key_type, for transactions; v3: flexible; v4: many keys in one request; v6: share groups
+
 @message(api_key=10, versions='0-6', flexible='3+')
 class FindCoordinatorRequest:
     "Who looks after this group, or this transaction?"
@@ -314,36 +324,44 @@ GROUP, TRANSACTION, SHARE = 0, 1, 2   # as key_type
 def nobody(key: str, error: int, message: str = '') -> Coordinator:
     return Coordinator(key=key, node_id=-1, host='', port=-1, error_code=error, error_message=message)
 
-def find_one(key: str, kind: int, version: int, broker) -> Coordinator:
+def find_one(key: str, kind: int, call: Call) -> Coordinator:
     "The coordinator for a name."
-    if kind == SHARE and version >= 6:   # of a kind of group that we don't have, between brokers
-        if not broker.allows(Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
+    node = call.node
+    if kind == SHARE and call.version >= 6:   # of a kind of group that we don't have, between brokers
+        if not call.allows(Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME):
             return nobody(key, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if key.count(':') == 2: return nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if kind == GROUP:
-        coordinator, resource, refusal = broker.groups, Resource.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED
+        coordinator, resource, refusal = node.groups, Resource.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED
     elif kind == TRANSACTION:
-        coordinator, resource = broker.transactions, Resource.TRANSACTIONAL_ID
+        coordinator, resource = node.transactions, Resource.TRANSACTIONAL_ID
         refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     else: return nobody(key, ErrorCode.INVALID_REQUEST)
-    if not broker.allows(Operation.DESCRIBE, resource, key): return nobody(key, refusal)
+    if not call.allows(Operation.DESCRIBE, resource, key): return nobody(key, refusal)
     try: leader = coordinator.store.leader(coordinator.store.partition_for(key))
-    except StorageError as error:   # why and where is for whoever runs the broker
-        broker.logs.note(f"the topic in which {key!r} is kept can't be made: {error}")
+    except StorageError as error:   # why and where is for the broker's own log
+        node.logs.note(f"the topic in which {key!r} is kept can't be made: {error}")
         return nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    found = [each for each in live_brokers(broker.image, broker.listener_name) if each.node_id == leader]
+    found = [each for each in live_brokers(node.image, call.listener) if each.node_id == leader]
     if not found: return nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return Coordinator(key=key, node_id=leader, host=found[0].host, port=found[0].port)
 
 # %% ../../nbs/36_groups.coordinator.ipynb #8cb6ac11
-def answer_find_coordinator(request: FindCoordinatorRequest, version: int, broker) -> FindCoordinatorResponse:
-    "Who looks after what."
-    if version >= 4:
-        found = [find_one(key, request.key_type, version, broker) for key in request.coordinator_keys]
+def answer_find_coordinator(request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
+    "Which node coordinates what."
+    if call.version >= 4:
+        found = [find_one(key, request.key_type, call) for key in request.coordinator_keys]
         return FindCoordinatorResponse(coordinators=found)
-    found = find_one(request.key, request.key_type, version, broker)
+    found = find_one(request.key, request.key_type, call)
     message = found.error_message if found.error_code else 'NONE'
     return FindCoordinatorResponse(error_code=found.error_code, error_message=message,
                                    node_id=found.node_id, host=found.host, port=found.port)
 
 find_coordinator = Api(FindCoordinatorRequest, FindCoordinatorResponse, answer_find_coordinator)
+
+# %% ../../nbs/36_groups.coordinator.ipynb #4dd2ecc9
+def check_coordinator(coordinator: GroupCoordinator, group_id: str) -> int:
+    "Are we this group's coordinator? Returns an error code."
+    store = coordinator.store
+    if store.known is None: return ErrorCode.NOT_COORDINATOR
+    return ErrorCode.NOT_COORDINATOR if store.hosted(store.partition_for(group_id)).error else ErrorCode.NONE

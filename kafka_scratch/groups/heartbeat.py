@@ -22,8 +22,7 @@ from ..cluster.image import Image
 from ..cluster.config import Properties
 from ..cluster.controller import new_id
 from ..apis.describe_topic_partitions import operations_on
-from .coordinator import GroupCoordinator, not_written
-from .offsets import check_coordinator
+from .coordinator import GroupCoordinator, check_coordinator, not_written
 from .classic import find_group
 from .assignors import Pattern, PatternError
 from .consumer import (

@@ -26,12 +26,13 @@ __all__ = ['add_partitions_to_txn', 'BUMPS_EPOCH', 'end_txn', 'add_offsets_to_tx
 from ..wire.primitives import *
 from ..wire.schema import *
 from ..wire.codes import ApiError, CLUSTER_NAME, ErrorCode, INTERNAL_TOPICS, Operation, Resource
-from ..apis.api import Api
+from ..apis.api import Api, Call
 from ..log.records import TRANSACTIONAL
 from ..log.partition import StorageError
 from ..apis.produce import is_under_way
 from ..groups.coordinator import GroupCoordinator, not_written
-from ..groups.offsets import commit_offsets, merge, same_error, sort_out
+from ..groups.offsets import commit_offsets
+from ..groups.offset_apis import merge, same_error, sort_out
 from ..groups.assignors import Pattern, PatternError
 from .producers import told
 from .coordinator import STATES, TV_2, TransactionMetadata, to_value, write_marker
@@ -294,7 +295,8 @@ def commit_or_refuse(request: TxnOffsetCommitRequest, topics: list, error: int, 
 def answer_txn_offset_commit(request: TxnOffsetCommitRequest, version: int, broker) -> TxnOffsetCommitResponse:
     "Notes offsets that count if the transaction is committed."
     error = may_commit(request, broker)
-    accepted, refused = (request.topics, {}) if error else sort_out(request.topics, broker)
+    call = Call(version, broker, broker.caller)
+    accepted, refused = (request.topics, {}) if error else sort_out(request.topics, call)
     try: done = commit_or_refuse(request, accepted, error, version, broker)
     except StorageError as error: done = same_error(accepted, not_written(error))
     topics = merge(refused, done, TxnOffsetCommitResponseTopic, TxnOffsetCommitResponsePartition)

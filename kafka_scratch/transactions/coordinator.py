@@ -244,14 +244,14 @@ class TransactionStateManager:
     def __init__(self, store: StateLog, groups: GroupCoordinator | None, timers: Timers, now,
                  properties: Properties = Properties({}, 'the defaults'), note=print):
         self.store, self.groups, self.timers, self.now, self.note = store, groups, timers, now, note
-        self.config, self.producer_ids = read_transaction_config(properties), ProducerIds(store.broker.controller)
+        self.config, self.producer_ids = read_transaction_config(properties), ProducerIds(store.node.controller)
         self.transactions = {}   # transactional id → TransactionMetadata
         self.ending = set()      # the producer ids of those that are prepared, and not complete
 
     @property
     def transaction_version(self) -> int:
         "What the cluster has agreed on."
-        return self.store.broker.controller.image.features.get('transaction.version', 0)
+        return self.store.node.controller.image.features.get('transaction.version', 0)
 
     def is_ending(self, producer_id: int) -> bool: return producer_id in self.ending
 
@@ -304,7 +304,7 @@ def write_markers(txn: TransactionMetadata,
     "Writes the markers that are still missing. Raises StorageError at the first that can't be written."
     coordinator_epoch = store.hosted(store.partition_for(txn.transactional_id)).leader_epoch
     for topic, number in sorted(txn.topic_partitions - marked):
-        error = write_marker(store.broker, groups, topic, number, txn.producer_id, txn.producer_epoch,
+        error = write_marker(store.node, groups, topic, number, txn.producer_id, txn.producer_epoch,
                              txn.state == PREPARE_COMMIT, coordinator_epoch, now, ours=True)
         if error not in SETTLED: raise StorageError(f'no marker in {topic}-{number}: error {error}')
         marked.add((topic, number))

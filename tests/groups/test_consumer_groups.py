@@ -15,9 +15,11 @@ from kafka_scratch.groups.consumer import (
     LEAVE_EPOCH, ClassicMemberMetadata, ClassicProtocol, ConsumerGroupMemberMetadataValue,
     ConsumerGroupPartitionMetadataKey, ConsumerGroupPartitionMetadataValue, TopicMetadata, as_assignment)
 from kafka_scratch.groups.coordinator import read_key, read_state, write_key, write_state
+from kafka_scratch.apis.api import Call
 from kafka_scratch.wire.frames import RequestHeader
 from kafka_scratch.wire.codes import ErrorCode, Operation, Resource
-from kafka_scratch.groups.classic import LeaveGroupRequest, MemberIdentity, answer_leave_group
+from kafka_scratch.groups.classic_messages import LeaveGroupRequest, MemberIdentity
+from kafka_scratch.groups.classic_apis import answer_leave_group
 from kafka_scratch.groups.admin import DeleteGroupsRequest, ListGroupsRequest, answer_delete_groups, answer_list_groups
 from kafka_scratch.groups.offsets import OffsetCommitKey, OffsetCommitValue
 from kafka_scratch.wire.primitives import Int32
@@ -149,7 +151,7 @@ def test_an_administrator_removes_members():
     for id, name in (('m1', None), ('m2', None), ('m3', 'i3'), ('m4', 'i4'), ('m5', 'i5')): Reader(stage, id, 'a', instance_id=name).beat()
     def leave(*who):
         members = [MemberIdentity(member_id=id, group_instance_id=name) for id, name in who]
-        answer = answer_leave_group(LeaveGroupRequest(group_id='g', members=members), 5, stage)
+        answer = answer_leave_group(LeaveGroupRequest(group_id='g', members=members), Call(5, stage))
         return answer.error_code, [(each.member_id, each.group_instance_id, each.error_code) for each in answer.members]
     before, records = stage.group().facts(), len(stage.log.records)
     assert leave(('x', None), ('', None), ('', 'i9'), ('m1', 'i3')) == (0, [('x', None, 25), ('', None, 25), ('', 'i9', 25), ('m1', 'i3', 82)])
@@ -160,7 +162,7 @@ def test_an_administrator_removes_members():
     twice = ('m1', None), ('', 'i3'), ('m4', 'i4'), ('m1', None), ('m3', 'i3')
     assert leave(*twice) == (0, [(id, name, 0) for id, name in twice])
     assert list(stage.group().members) == ['m2', 'm5'] and stage.group().group_epoch == 6 and len(stage.log.records) == records + 10
-    old = [answer_leave_group(LeaveGroupRequest(group_id='g', member_id='m2'), 2, stage) for _ in range(2)]
+    old = [answer_leave_group(LeaveGroupRequest(group_id='g', member_id='m2'), Call(2, stage)) for _ in range(2)]
     assert [(each.error_code, each.members) for each in old] == [(0, []), (25, [])]
     assert leave(('m5', None)) == (0, [('m5', None, 0)]) and stage.group().is_empty and not stage.group().timers
     assert stage.restart().group().facts() == stage.group().facts()
@@ -219,9 +221,9 @@ def test_a_deleted_group_with_offsets_is_gone_also_after_a_restart():
     offset = OffsetCommitKey(group='g', topic='a', partition=0), OffsetCommitValue(offset=5)
     stage.groups.write('g', [offset])
     for reader in (one, two): reader.beat(epoch=LEAVE_EPOCH)
-    assert answer_delete_groups(DeleteGroupsRequest(groups_names=['g']), 2, stage).results[0].error_code == 0
+    assert answer_delete_groups(DeleteGroupsRequest(groups_names=['g']), Call(2, stage)).results[0].error_code == 0
     for each in (stage, stage.restart()):
-        assert answer_list_groups(ListGroupsRequest(), 5, each).groups == [] and each.groups.offsets == {}
+        assert answer_list_groups(ListGroupsRequest(), Call(5, each)).groups == [] and each.groups.offsets == {}
 
 
 def test_records_of_older_and_other_kafkas():

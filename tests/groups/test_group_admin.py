@@ -1,7 +1,7 @@
 "Groups seen from outside: listed, described, deleted. What a real broker says of them is in test_groups.py, with the conversations."
 import pytest
 
-from test_groups import NOW, Other, Table, desk
+from test_groups import NOW, Other, Table, group_node
 from kafka_scratch.wire.codes import AUTHORIZED_OPERATIONS_OMITTED, ErrorCode, Operation, Resource
 from kafka_scratch.groups.admin import *
 from kafka_scratch.groups.classic import EMPTY, PREPARING, STABLE
@@ -37,7 +37,7 @@ def test_who_may_not_look_at_the_cluster_sees_only_some_groups():
     table = Table('mine')
     table.pair()
     commit(table.here, 'yours')
-    table.here.broker.authorizer = lambda caller, operation, kind, name: (operation, kind, name) == (Operation.DESCRIBE, Resource.GROUP, 'mine')
+    table.here.node.authorizer = lambda caller, operation, kind, name: (operation, kind, name) == (Operation.DESCRIBE, Resource.GROUP, 'mine')
     assert [each.group_id for each in table.here.answer(ListGroupsRequest()).groups] == ['mine']
     described = table.here.answer(DescribeGroupsRequest(groups=['mine', 'yours', 'nobodys'], include_authorized_operations=True)).groups
     assert [(each.group_id, each.error_code, each.authorized_operations) for each in described] == [
@@ -58,14 +58,14 @@ def test_describes_members_and_their_assignments():
 
 
 def test_to_look_is_not_to_change():
-    here = desk()
+    here = group_node()
     commit(here, 'simple')
     assert len(here.answer(ListGroupsRequest()).groups) == 1 and here.answer(DescribeGroupsRequest(groups=['simple'])).groups[0].error_code == 0
     assert not here.coordinator.groups and list(here.coordinator.offsets) == ['simple']
 
 
 def test_to_describe_is_not_to_create():
-    here = desk()
+    here = group_node()
     here.answer(DescribeGroupsRequest(groups=['nobody']))
     assert not here.coordinator.groups and here.answer(ListGroupsRequest()).groups == []
 
@@ -82,20 +82,20 @@ def test_deletes_a_group_with_its_offsets_in_one_batch():
     assert [each.error_code for each in table.here.answer(DeleteGroupsRequest(groups_names=['g'])).results] == [0]
     assert len(batches) == 1 and [(key[:2], value) for key, value in batches[0]] == [(b'\0\1', None), (b'\0\1', None), (b'\0\2', None)]
     assert not table.here.coordinator.groups and not table.here.coordinator.offsets and len(table.here.store.pairs) == written + 3
-    again = desk(written=table.here.store.pairs)
+    again = group_node(written=table.here.store.pairs)
     assert not again.coordinator.groups and not again.coordinator.offsets and again.answer(ListGroupsRequest()).groups == []
 
 
 def test_deletes_a_group_that_consists_of_offsets():
-    here = desk()
+    here = group_node()
     commit(here, 'simple')
     assert here.answer(DeleteGroupsRequest(groups_names=['simple'])).results[0].error_code == 0
-    for each in (here, desk(written=here.store.pairs)):   # after a restart it isn't there either: so it is with a real Kafka
+    for each in (here, group_node(written=here.store.pairs)):   # after a restart it isn't there either: so it is with a real Kafka
         assert each.answer(ListGroupsRequest()).groups == [] and each.answer(DescribeGroupsRequest(groups=['simple'])).groups[0].error_code == 69
 
 
 def test_what_cant_be_written_isnt_deleted():
-    here = desk()
+    here = group_node()
     commit(here, 'simple')
     here.store.refuses = True
     assert here.answer(DeleteGroupsRequest(groups_names=['simple'])).results[0].error_code == ErrorCode.NOT_COORDINATOR

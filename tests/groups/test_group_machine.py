@@ -12,8 +12,10 @@ from size import budget
 from kafka_scratch.groups.coordinator import Pending
 from kafka_scratch.wire.codes import ErrorCode
 from kafka_scratch.apis.api import Caller
-from kafka_scratch.groups.classic import (COMPLETING, EMPTY, PREPARING, STABLE, ClassicGroup, GroupAnswers, GroupConfig, HeartbeatRequest, JoinGroupRequest,
-                                  JoinGroupRequestProtocol, MemberIdentity, SyncGroupRequest, SyncGroupRequestAssignment, restore)
+from kafka_scratch.groups import classic, classic_apis
+from kafka_scratch.groups.classic import COMPLETING, EMPTY, PREPARING, STABLE, ClassicGroup, GroupConfig, next_due, restore, save, validate_member
+from kafka_scratch.groups.classic_apis import classic_group_heartbeat, classic_group_join, classic_group_leave, classic_group_sync
+from kafka_scratch.groups.classic_messages import HeartbeatRequest, JoinGroupRequest, JoinGroupRequestProtocol, MemberIdentity, SyncGroupRequest, SyncGroupRequestAssignment
 from kafka_scratch.log.partition import StorageError
 
 PARTITIONS = range(6)
@@ -47,7 +49,7 @@ class Client:
     def join(self, group: ClassicGroup, now: int):
         self.phase, self.holds = 'joining', None
         protocols = [JoinGroupRequestProtocol(name=name, metadata=self.wants) for name in ('range', 'sticky')]
-        self.expect(group.join(JoinGroupRequest(
+        self.expect(classic_group_join(group, JoinGroupRequest(
             group_id='g', session_timeout_ms=self.session_ms, rebalance_timeout_ms=self.rebalance_ms, member_id=self.member_id,
             group_instance_id=self.instance_id, protocol_type='consumer', protocols=protocols), now, self.version, Caller(client_id=self.name)), group, now)
 
@@ -77,12 +79,12 @@ class Client:
     def sync(self, group: ClassicGroup, now: int):
         self.phase = 'syncing'
         given = [SyncGroupRequestAssignment(member_id=member, assignment=assignment) for member, assignment in self.assignments.items()]
-        self.expect(group.sync(SyncGroupRequest(group_id='g', generation_id=self.generation, member_id=self.member_id,
-                                                group_instance_id=self.instance_id, assignments=given), now), group, now)
+        self.expect(classic_group_sync(group, SyncGroupRequest(group_id='g', generation_id=self.generation, member_id=self.member_id,
+                                                               group_instance_id=self.instance_id, assignments=given), now), group, now)
 
     def beat(self, group: ClassicGroup, now: int):
-        error = group.heartbeat(HeartbeatRequest(group_id='g', generation_id=self.generation, member_id=self.member_id,
-                                                 group_instance_id=self.instance_id), now)
+        error = classic_group_heartbeat(group, HeartbeatRequest(group_id='g', generation_id=self.generation, member_id=self.member_id,
+                                                                group_instance_id=self.instance_id), now)
         if error: self.cope(error)
 
 
@@ -96,7 +98,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.config, self.now, self.records, self.disk_is_full, self.stale = GroupConfig(6_000, 1_800_000, most, delay), 0, [], False, False
         self.clients, self.count, self.gone = [], 0, []   # gone: clients that nobody runs any more, but whose answers are still due
         self.group = self.new_group()
-        self.group.save()
+        save(self.group)
         for instance in instances: self.start(9, instance, SESSION_MS[-1], REBALANCE_MS[0])
         for _ in range(3): self.everybody_acts()
 
@@ -174,7 +176,7 @@ class GroupMachine(RuleBasedStateMachine):
     def leave(self, which, by_name):
         client = self.any(which)
         named = by_name and client.instance_id is not None
-        self.group.leave([MemberIdentity(member_id='' if named else client.member_id, group_instance_id=client.instance_id)], self.now)
+        classic_group_leave(self.group, [MemberIdentity(member_id='' if named else client.member_id, group_instance_id=client.instance_id)], self.now)
         self.part_with(client)
 
     @people
@@ -182,17 +184,17 @@ class GroupMachine(RuleBasedStateMachine):
     def zombie(self, which, age):
         "Somebody from an earlier generation gets nothing and changes nothing."
         client, before = self.any(which), self.snapshot(self.group)
-        if self.group.check_member(client.member_id, client.instance_id): return
+        if validate_member(self.group, client.member_id, client.instance_id): return
         old = dict(group_id='g', generation_id=self.group.generation - age, member_id=client.member_id, group_instance_id=client.instance_id)
-        assert self.group.heartbeat(HeartbeatRequest(**old), self.now) == ErrorCode.ILLEGAL_GENERATION
-        assert self.group.sync(SyncGroupRequest(**old), self.now).error_code == ErrorCode.ILLEGAL_GENERATION
+        assert classic_group_heartbeat(self.group, HeartbeatRequest(**old), self.now) == ErrorCode.ILLEGAL_GENERATION
+        assert classic_group_sync(self.group, SyncGroupRequest(**old), self.now).error_code == ErrorCode.ILLEGAL_GENERATION
         assert self.group.check_commit(client.member_id, old['generation_id']) != 0 and self.snapshot(self.group) == before
 
     @rule(passed=st.sampled_from([1, 400, 1_000, 2_500, 3_000, 6_000, 8_001]))
     def time_passes(self, passed):
         generation = self.group.generation
         self.now += passed
-        self.group.tick(self.now)
+        classic.tick(self.group, self.now)
         assert self.group.generation >= generation
 
     @rule()
@@ -251,7 +253,7 @@ class GroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def somebody_will_wake_us(self):
-        if hasattr(self, 'group') and self.group.next_due is not None: assert self.group.alarm and self.group.alarm.when <= self.group.next_due
+        if hasattr(self, 'group') and next_due(self.group) is not None: assert self.group.timer and self.group.timer.when <= next_due(self.group)
 
     @invariant()
     def no_answer_is_forgotten(self):
@@ -281,7 +283,7 @@ class GroupMachine(RuleBasedStateMachine):
         self.disk_is_full = False
         for _ in range(90):
             self.now += 500
-            self.group.tick(self.now)
+            classic.tick(self.group, self.now)
             self.everybody_acts()
             self.no_answer_is_forgotten()
         running = [client for client in self.clients if client.phase != 'fenced']
@@ -295,8 +297,8 @@ class GroupMachine(RuleBasedStateMachine):
         "And when everybody is gone, the group is empty and waits for nothing."
         for _ in range(400):
             self.now += 1_000
-            self.group.tick(self.now)
-        assert self.group.state == EMPTY and self.group.next_due is None and not self.group.pending_join_members
+            classic.tick(self.group, self.now)
+        assert self.group.state == EMPTY and next_due(self.group) is None and not self.group.pending_join_members
         assert all(waits.settled for waits, _ in self.gone)
 
 
@@ -308,28 +310,32 @@ TestGroupMachine.settings = budget(150, stateful_step_count=50)
 
 def forget_who_waits_for_an_assignment(group, assignments, now, error=ErrorCode.NONE):
     for member in group.members.values(): member.assignment = assignments.get(member.member_id, b'')
-    if not error: GroupAnswers.propagate_assignment(group, assignments, now)
+    if not error: propagate_assignment(group, assignments, now)
 
-def without_saving(method):
+propagate_assignment = classic.propagate_assignment   # as it is, without mistakes
+
+def without_saving(rule):
     def changed(group, *arguments):
-        save, group.save = group.save, lambda: None
-        try: return method(group, *arguments)
-        finally: del group.save
+        store, group.store = group.store, lambda value: None
+        try: return rule(group, *arguments)
+        finally: group.store = store
     return changed
 
 MISTAKES = {
-    'members that wait for an assignment are forgotten when a round begins': ('propagate_assignment', lambda method: forget_who_waits_for_an_assignment),
-    'a member that waits for us is taken for dead': ('expire_session', lambda method: lambda group, member, now: (group.lose(member.member_id), group.rebalance_or_complete_join(now))),
-    'a static member that is back is not written down': ('update_static_member', without_saving),
-    'generations are not looked at': ('check_sync', lambda method: lambda group, request: group.check_member(request.member_id, request.group_instance_id)),
-    'who has waited for too long is not let go': ('expire_pending_sync', lambda method: lambda group, now: setattr(group, 'sync_by', None)),
-    'nobody asks to be woken': ('tick', lambda method: lambda group, now: None),
-    'clocks stand still after a restart': ('loaded', lambda method: lambda group, now: None),
+    'members that wait for an assignment are forgotten when a round begins': ('propagate_assignment', lambda rule: forget_who_waits_for_an_assignment),
+    'a member that waits for us is taken for dead': ('expire_member_heartbeat', lambda rule: lambda group, member, now: (
+        classic.remove_member(group, member.member_id), classic.maybe_prepare_rebalance_or_complete_join(group, now))),
+    'a static member that is back is not written down': ('update_static_member_then_rebalance', without_saving),
+    'generations are not looked at': ('validate_sync_group', lambda rule: lambda group, request: validate_member(group, request.member_id, request.group_instance_id)),
+    'who has waited for too long is not let go': ('expire_pending_sync', lambda rule: lambda group, now: setattr(group, 'sync_by', None)),
+    'nobody asks to be woken': ('tick', lambda rule: lambda group, now: None),
+    'clocks stand still after a restart': ('on_loaded', lambda rule: lambda group, now: None),
 }
 
 @pytest.mark.parametrize('mistake', MISTAKES)
 def test_mistakes_are_found(mistake, monkeypatch):
     name, change = MISTAKES[mistake]
-    monkeypatch.setattr(ClassicGroup, name, change(getattr(ClassicGroup, name)))
+    for module in (classic, classic_apis):
+        if name in vars(module): monkeypatch.setattr(module, name, change(vars(module)[name]))
     quick = settings(stateful_step_count=50, max_examples=1000, phases=[Phase.generate], database=None, derandomize=True)
     with pytest.raises(Exception): run_state_machine_as_test(GroupMachine, settings=quick)

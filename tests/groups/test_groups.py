@@ -17,7 +17,7 @@ import pytest
 
 from size import needs_kafka
 from broker_process import ROOT, BrokerProcess, Client, free_port, properties, wait_until
-from group_conversations import Conversation, Desk, in_order, scenarios
+from group_conversations import Conversation, GroupNode, in_order, scenarios
 from recording import Recorder, answer_in, framed, recorded
 from small_node import SmallNode
 
@@ -25,12 +25,15 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.real_kafka import RealKafka
 from kafka_scratch.groups.heartbeat import (ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest, consumer_group_describe,
                                                     consumer_group_heartbeat)
-from kafka_scratch.groups.coordinator import FindCoordinatorRequest, Pending, find_coordinator, write_state
+from kafka_scratch.groups.coordinator import FindCoordinatorRequest, Pending, find_coordinator, replay, write_state
 from kafka_scratch.wire.codes import ErrorCode, Operation
-from kafka_scratch.apis.api import Caller
+from kafka_scratch.apis.api import EVERYONE, Call, Caller
 from kafka_scratch.groups.admin import (DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest, delete_groups, describe_groups,
                                        list_groups)
+from kafka_scratch.groups import classic
+from kafka_scratch.groups.classic_messages import *
 from kafka_scratch.groups.classic import *
+from kafka_scratch.groups.classic_apis import *
 from kafka_scratch.cluster.image import Image, partition_made, topic_made
 from kafka_scratch.cluster.records import PartitionRecord, TopicRecord
 from kafka_scratch.broker.apis import APIS
@@ -50,19 +53,19 @@ def image_with(topic: str, partitions: int) -> Image:
     return image
 
 
-def desk(settings: dict | None = None, written: list = (), now: int = 0) -> Desk:
-    found = Desk(GROUP_APIS, settings, written, now)
-    found.broker.image = image_with('t', 2)
-    found.store.broker.controller = SimpleNamespace(image=found.broker.image)
+def group_node(settings: dict | None = None, written: list = (), now: int = 0) -> GroupNode:
+    found = GroupNode(GROUP_APIS, settings, written, now)
+    found.node.image = image_with('t', 2)
+    found.store.node.controller = SimpleNamespace(image=found.node.image)
     return found
 
 
 # What a real broker said
 
-def said_again(file: str, monkeypatch, authorizer=None) -> tuple[Desk, Conversation, dict]:
+def said_again(file: str, monkeypatch, authorizer=EVERYONE) -> tuple[GroupNode, Conversation, dict]:
     *said, records = scenarios(file)
-    here = desk(said[0]['settings'])
-    here.broker.authorizer = authorizer
+    here = group_node(said[0]['settings'])
+    here.node.authorizer = authorizer
     conversation = Conversation(here)
     for scenario in said:
         with monkeypatch.context() as patch: conversation.say(scenario, patch)
@@ -76,7 +79,7 @@ def without_time(value: GroupMetadataValue | None) -> GroupMetadataValue | None:
     return value
 
 
-def check_records(here: Desk, theirs: dict[str, list[str | None]], leave_out: set = frozenset()):
+def check_records(here: GroupNode, theirs: dict[str, list[str | None]], leave_out: set = frozenset()):
     "The same records, but for their times. (All of them in version 3.)"
     for group_id, values in theirs.items():
         if group_id in leave_out: continue
@@ -99,7 +102,7 @@ def test_first_rounds_and_refusals_are_a_real_brokers_too(monkeypatch):
 
 
 def test_a_difference_is_noticed(monkeypatch):
-    monkeypatch.setattr(ClassicGroup, 'welcome', lambda group, member: JoinGroupResponse(generation_id=group.generation))
+    monkeypatch.setattr(classic, 'join_response', lambda group, member: JoinGroupResponse(generation_id=group.generation))
     assert said_again('groups-first-round.jsonl', monkeypatch)[1].different
 
 
@@ -116,7 +119,7 @@ def test_records_of_a_real_broker_are_read_and_written_again():
             group = ClassicGroup(GroupMetadataKey.decode(record.key, 0, 2).group)
             restore(group, value)
             group.store = lambda again: found.append((again, record.value))
-            group.save()
+            save(group)
     assert len(found) == len(expected) >= 3
     for (value, raw), theirs in zip(found, expected):
         assert write_state(value, RECORD_VERSION) == raw and theirs['version'] == '3'
@@ -132,8 +135,8 @@ def test_records_of_a_real_broker_are_read_and_written_again():
 def test_every_version_of_a_record_can_be_read(version):
     member = MemberMetadata(member_id='m', client_id='c', client_host='/h', session_timeout=9, rebalance_timeout=7 if version else 0, subscription=b's', assignment=b'a')
     value = GroupMetadataValue(protocol_type='consumer', generation=4, protocol='range', leader='m', current_state_timestamp=5 if version >= 2 else -1, members=[member])
-    here = desk()
-    here.coordinator.take(SimpleNamespace(producer_id=-1, partition=0, timestamp=0), b'\0\2\0\1g', write_state(value, version), 0)
+    here = group_node()
+    replay(here.coordinator, SimpleNamespace(producer_id=-1, partition=0, timestamp=0), b'\0\2\0\1g', write_state(value, version), 0)
     group = here.coordinator.groups['g']
     assert (group.state, group.generation, group.members['m'].assignment) == (STABLE, 4, b'a')
     assert group.members['m'].rebalance_timeout_ms == (7 if version else 9)   # before there was one, the session was it
@@ -145,13 +148,13 @@ NOW = 1_000_000
 
 
 class Table:
-    "A desk for one group, with short words for what clients say."
-    def __init__(self, group_id: str = 'g', settings: dict | None = None, here: Desk | None = None):
-        self.here, self.group_id = here or desk(settings, now=NOW), group_id
+    "One group, with short words for what clients say."
+    def __init__(self, group_id: str = 'g', settings: dict | None = None, here: GroupNode | None = None):
+        self.here, self.group_id = here or group_node(settings, now=NOW), group_id
 
     def restart(self, settings: dict | None = None) -> 'Table':
         "The broker is killed, and started again at once."
-        return Table(self.group_id, here=desk(settings, self.here.store.pairs, self.here.clock))
+        return Table(self.group_id, here=group_node(settings, self.here.store.pairs, self.here.clock))
 
     @property
     def group(self) -> ClassicGroup: return self.here.coordinator.groups[self.group_id]
@@ -241,9 +244,10 @@ def test_a_deleted_group_is_dead(table):
     table.here.coordinator.write('g', group.tombstones())
     assert group.state == DEAD and 'g' not in table.here.coordinator.groups
     request = JoinGroupRequest(group_id='g', session_timeout_ms=10_000, protocol_type='consumer', protocols=[JoinGroupRequestProtocol(name='range')])
-    assert group.join(request, NOW).error_code == group.heartbeat(HeartbeatRequest(member_id=member), NOW) == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert group.sync(SyncGroupRequest(member_id=member), NOW).error_code == group.check_commit('', -1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert 'g' not in desk(written=table.here.store.pairs).coordinator.groups
+    assert classic_group_join(group, request, NOW).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert classic_group_heartbeat(group, HeartbeatRequest(member_id=member), NOW) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert classic_group_sync(group, SyncGroupRequest(member_id=member), NOW).error_code == group.check_commit('', -1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert 'g' not in group_node(written=table.here.store.pairs).coordinator.groups
 
 
 def test_a_client_that_is_gone_stays_a_member_until_its_session_ends(table):
@@ -350,7 +354,7 @@ def test_an_empty_generation_that_cant_be_written_does_no_harm(table):
     table.sync(member, {member: b'x'})
     table.here.store.refuses = True
     assert table.leave((member, None)) == [0] and table.group.state == EMPTY
-    again = desk(written=table.here.store.pairs)
+    again = group_node(written=table.here.store.pairs)
     assert list(again.coordinator.groups['g'].members) == [member]
     again.at(10_000)
     assert again.coordinator.groups['g'].state == EMPTY and again.coordinator.groups['g'].generation == 2
@@ -421,7 +425,7 @@ def record(directory: Path):
 
 
 def not_coordinator(reason: str) -> Table:
-    "A desk where a group is known, but the partition with its records is gone."
+    "A node where a group is known, but the partition with its records is gone."
     table = Table()
     table.pair()
     store = table.here.store
@@ -436,10 +440,10 @@ def test_who_isnt_the_coordinator_says_what_a_real_broker_says(reason):
     assert [case['name'].split(': ')[1] for case in cases] == [name for name, *_ in questions()]
     for case in cases:
         table, api, version = not_coordinator(reason), GROUP_APIS[case['api_key']], case['api_version']
-        before = len(table.here.store.pairs), table.group.state, list(table.group.members), table.group.next_due
-        ours = table.here.broker.answer(bytes.fromhex(case['request_hex'])[4:])
+        before = len(table.here.store.pairs), table.group.state, list(table.group.members), next_due(table.group)
+        ours = table.here.node.answer(bytes.fromhex(case['request_hex'])[4:])
         assert in_order(api, version, ours) == in_order(api, version, bytes.fromhex(case['response_hex'])), case['name']
-        assert before == (len(table.here.store.pairs), table.group.state, list(table.group.members), table.group.next_due)
+        assert before == (len(table.here.store.pairs), table.group.state, list(table.group.members), next_due(table.group))
 
 
 @pytest.mark.parametrize('reason', [NO_TOPIC, NOT_LOADED])
@@ -458,7 +462,7 @@ def test_somebody_deletes_the_topic_with_all_groups(tmp_path):
     node.create({'t': 1})
     node.groups.store.ensure()
     def join(): return join_group.answer(JoinGroupRequest(
-        group_id='g', session_timeout_ms=10_000, rebalance_timeout_ms=60_000, protocol_type='consumer', protocols=[JoinGroupRequestProtocol(name='range')]), 3, node)
+        group_id='g', session_timeout_ms=10_000, rebalance_timeout_ms=60_000, protocol_type='consumer', protocols=[JoinGroupRequestProtocol(name='range')]), Call(3, node))
     first = join()
     assert (first.error_code, first.leader) == (0, first.member_id)
     second = join()
@@ -479,8 +483,7 @@ def test_somebody_deletes_the_topic_with_all_groups(tmp_path):
 
 def test_nobody_joins_before_somebody_asked_for_the_coordinator(tmp_path):
     node = SmallNode(tmp_path)
-    node.listener_name = 'PLAINTEXT'
-    ask_node = lambda api, request: api.answer(request, api.request.VERSIONS[-1], node)
+    ask_node = lambda api, request: api.answer(request, Call(api.request.VERSIONS[-1], node))
     assert ask_node(join_group, join_request()).error_code == ErrorCode.NOT_COORDINATOR and '__consumer_offsets' not in node.image.topics
     ask_node(find_coordinator, FindCoordinatorRequest(coordinator_keys=['g']))
     assert '__consumer_offsets' in node.image.topics and ask_node(join_group, join_request()).error_code == ErrorCode.MEMBER_ID_REQUIRED
@@ -489,7 +492,7 @@ def test_nobody_joins_before_somebody_asked_for_the_coordinator(tmp_path):
 def test_share_groups_are_for_brokers_to_ask_about(tmp_path):
     "As a real broker says to a client without that right, and to one who has it where there are no share groups."
     node = SmallNode(tmp_path)
-    def ask(): return find_coordinator.answer(FindCoordinatorRequest(key_type=2, coordinator_keys=['g:AAAAAAAAAAAAAAAAAAAAAA:0']), 6, node).coordinators[0].error_code
+    def ask(): return find_coordinator.answer(FindCoordinatorRequest(key_type=2, coordinator_keys=['g:AAAAAAAAAAAAAAAAAAAAAA:0']), Call(6, node)).coordinators[0].error_code
     assert ask() == ErrorCode.COORDINATOR_NOT_AVAILABLE
     node.authorizer = lambda caller, operation, *_: operation != Operation.CLUSTER_ACTION
     assert ask() == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -498,7 +501,7 @@ def test_share_groups_are_for_brokers_to_ask_about(tmp_path):
 def test_groups_of_a_damaged_partition_are_not_served(tmp_path):
     node = SmallNode(tmp_path)
     node.groups.store.ensure()
-    ask_node = lambda api, request: api.answer(request, api.request.VERSIONS[-1], node)
+    ask_node = lambda api, request: api.answer(request, Call(api.request.VERSIONS[-1], node))
     member = ask_node(join_group, join_request(group_instance_id='i')).member_id
     beat = HeartbeatRequest(group_id='g', generation_id=1, member_id=member, group_instance_id='i')
     assert ask_node(heartbeat, beat).error_code == 0
@@ -575,7 +578,7 @@ def test_settings_are_checked():
 
 
 def test_a_member_id_is_a_name_and_something_random():
-    first, second = new_member_id('ann'), new_member_id('ann')
+    first, second = generate_member_id('ann'), generate_member_id('ann')
     assert first != second and re.fullmatch(r'ann-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}', first)
 
 

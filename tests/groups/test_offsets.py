@@ -23,10 +23,11 @@ from recording import RECORDED, Recorder, answer_in, framed, recorded
 import group_messages as other
 import test_declarations as declarations
 from kafka_scratch.cluster.config import ConfigError, Properties
-from kafka_scratch.groups.coordinator import GroupCoordinator, Timers
+from kafka_scratch.groups.coordinator import GroupCoordinator, Timers, replay
 from kafka_scratch.wire.codes import Operation, Resource
-from kafka_scratch.apis.api import read_request
+from kafka_scratch.apis.api import Call, Node, read_request
 from kafka_scratch.groups.offsets import *
+from kafka_scratch.groups.offset_apis import *
 from kafka_scratch.log.partition import StorageError
 from kafka_scratch.wire.primitives import Int16
 from kafka_scratch.log.records import read_batches, read_records
@@ -486,14 +487,13 @@ def test_a_real_kafka_takes_over_our_offsets_and_we_take_over_its(tmp_path):
 
 # --- Who may ----------------------------------------------------------------------------------------------------------
 
-class Guarded:
-    "A broker of cardboard that allows what it was told to."
+class Guarded(Node):
+    "A node that allows what it was told to, with a list in place of a log."
     def __init__(self, *allowed):
-        store = SimpleNamespace(topic='__consumer_offsets', known=True, partition_for=lambda name: 0, hosted=lambda partition: SimpleNamespace(error=0), write=self.write,
-                                broker=SimpleNamespace(now=lambda: 1000, controller=None))
+        store = SimpleNamespace(topic='__consumer_offsets', known=True, partition_for=lambda name: 0, hosted=lambda partition: SimpleNamespace(error=0), write=self.write)
         self.allowed, self.groups, self.batches = set(allowed), GroupCoordinator(store, Timers(), lambda: 1000), []
-        self.image = SimpleNamespace(topics={name: SimpleNamespace(states=range(count)) for name, count in TOPICS.items()})
-    def allows(self, operation, resource, name): return (operation, resource, name) in self.allowed
+        super().__init__(image=SimpleNamespace(topics={name: SimpleNamespace(states=range(count)) for name, count in TOPICS.items()}))
+    def authorizer(self, caller, operation, resource, name): return (operation, resource, name) in self.allowed
     def write(self, partition, pairs, **header):
         self.batches.append(pairs)
         return sum(map(len, self.batches[:-1]))
@@ -509,34 +509,34 @@ def codes(topics): return [(t.name, [(p.partition_index, p.error_code) for p in 
 def test_to_commit_takes_the_right_to_read_the_group_and_the_topic():
     asked = commit('g', (A, (0, 5), (9, 1)), (B, (0, 6)), (NONE, (0, 7)))
     nothing = Guarded(READ_A)
-    assert codes(offset_commit.answer(asked, 9, nothing).topics) == [(A, [(0, 30), (9, 30)]), (B, [(0, 30)]), (NONE, [(0, 30)])] and not nothing.batches
+    assert codes(offset_commit.answer(asked, Call(9, nothing)).topics) == [(A, [(0, 30), (9, 30)]), (B, [(0, 30)]), (NONE, [(0, 30)])] and not nothing.batches
     some = Guarded(READ_G, READ_A)   # what may not be seen looks the same whether it exists or not
-    assert codes(offset_commit.answer(asked, 9, some).topics) == [(A, [(9, 3), (0, 0)]), (B, [(0, 29)]), (NONE, [(0, 29)])]
+    assert codes(offset_commit.answer(asked, Call(9, some)).topics) == [(A, [(9, 3), (0, 0)]), (B, [(0, 29)]), (NONE, [(0, 29)])]
     assert list(some.groups.offsets['g']) == [(A, 0)]
 
 
 def test_to_fetch_takes_the_right_to_describe_both():
     broker = Guarded(READ_G, READ_A, (Operation.READ, Resource.TOPIC, B))
-    offset_commit.answer(commit('g', (A, (0, 5)), (B, (0, 6))), 9, broker)
+    offset_commit.answer(commit('g', (A, (0, 5)), (B, (0, 6))), Call(9, broker))
     broker.allowed = {DESCRIBE_A}
     for version in range(1, 10):
-        said = offset_fetch.answer(fetch('g', (A, 0), (B, 0))(version), version, broker)
+        said = offset_fetch.answer(fetch('g', (A, 0), (B, 0))(version), Call(version, broker))
         if version == 1: assert codes(said.topics) == [(A, [(0, 30)]), (B, [(0, 30)])]
         elif version < 8: assert (said.error_code, said.topics) == (30, [])
         else: assert [(g.error_code, g.topics) for g in said.groups] == [(30, [])]
     broker.allowed |= {DESCRIBE_G}
-    said = offset_fetch.answer(fetch('g', (B, 0), (A, 0), (NONE, 1))(9), 9, broker).groups[0]
+    said = offset_fetch.answer(fetch('g', (B, 0), (A, 0), (NONE, 1))(9), Call(9, broker)).groups[0]
     assert (said.error_code, codes(said.topics)) == (0, [(A, [(0, 0)]), (B, [(0, 29)]), (NONE, [(1, 29)])])   # what is refused comes last
     assert [p.committed_offset for t in said.topics for p in t.partitions] == [5, -1, -1]
-    assert codes(offset_fetch.answer(fetch('g', everything=True)(9), 9, broker).groups[0].topics) == [(A, [(0, 0)])]
+    assert codes(offset_fetch.answer(fetch('g', everything=True)(9), Call(9, broker)).groups[0].topics) == [(A, [(0, 0)])]
 
 
 def test_to_delete_takes_the_right_to_delete_the_group_and_to_read_the_topic():
     broker = Guarded(READ_G, READ_A)
-    offset_commit.answer(commit('g', (A, (0, 5))), 9, broker)
-    assert offset_delete.answer(delete('g', (A, 0)), 0, broker).error_code == 30 and broker.groups.offsets['g']
+    offset_commit.answer(commit('g', (A, (0, 5))), Call(9, broker))
+    assert offset_delete.answer(delete('g', (A, 0)), Call(0, broker)).error_code == 30 and broker.groups.offsets['g']
     broker.allowed |= {DELETE_G}
-    said = offset_delete.answer(delete('g', (B, 0), (A, 0)), 0, broker)
+    said = offset_delete.answer(delete('g', (B, 0), (A, 0)), Call(0, broker))
     assert (said.error_code, codes(said.topics)) == (0, [(B, [(0, 29)]), (A, [(0, 0)])]) and not broker.groups.offsets['g']
 
 
@@ -544,12 +544,12 @@ def test_to_delete_takes_the_right_to_delete_the_group_and_to_read_the_topic():
 
 def test_a_log_that_cannot_be_written_is_no_coordinator_and_nothing_has_changed():
     broker = Guarded(READ_G, READ_A, DELETE_G, DESCRIBE_G, DESCRIBE_A)
-    offset_commit.answer(commit('g', (A, (0, 5))), 9, broker)
+    offset_commit.answer(commit('g', (A, (0, 5))), Call(9, broker))
     before = dict(broker.groups.offsets['g'])
     def fails(*_, **__): raise StorageError('no space left on device')
     broker.groups.store.write = fails
-    assert codes(offset_commit.answer(commit('g', (A, (0, 6), (1, 6))), 9, broker).topics) == [(A, [(0, 16), (1, 16)])]
-    assert offset_delete.answer(delete('g', (A, 0)), 0, broker).error_code == 16
+    assert codes(offset_commit.answer(commit('g', (A, (0, 6), (1, 6))), Call(9, broker)).topics) == [(A, [(0, 16), (1, 16)])]
+    assert offset_delete.answer(delete('g', (A, 0)), Call(0, broker)).error_code == 16
     notes = []
     broker.groups.note, broker.groups.now = notes.append, lambda: 1 << 50
     assert expire_offsets(broker.groups) == forget_topics(broker.groups, {A}) == 0 and len(notes) == 2
@@ -559,8 +559,8 @@ def test_a_log_that_cannot_be_written_is_no_coordinator_and_nothing_has_changed(
 def test_a_partition_of_somebody_else_is_refused():
     broker = Guarded(READ_G, READ_A, DELETE_G, DESCRIBE_G, DESCRIBE_A)
     broker.groups.store.hosted = lambda partition: SimpleNamespace(error=6)
-    assert codes(offset_commit.answer(commit('g', (A, (0, 6))), 9, broker).topics) == [(A, [(0, 16)])]
-    assert offset_fetch.answer(fetch('g', (A, 0))(9), 9, broker).groups[0].error_code == 16 and offset_delete.answer(delete('g', (A, 0)), 0, broker).error_code == 16
+    assert codes(offset_commit.answer(commit('g', (A, (0, 6))), Call(9, broker)).topics) == [(A, [(0, 16)])]
+    assert offset_fetch.answer(fetch('g', (A, 0))(9), Call(9, broker)).groups[0].error_code == 16 and offset_delete.answer(delete('g', (A, 0)), Call(0, broker)).error_code == 16
 
 
 def test_settings_are_checked():
@@ -616,7 +616,7 @@ def test_a_marker_decides_about_its_own_partition_only():
 
 def test_old_and_unknown_versions_of_records_are_read():
     broker = Guarded()
-    def take(key, value): broker.groups.take(SimpleNamespace(producer_id=-1, partition=0, timestamp=0), bytes.fromhex(key), value and bytes.fromhex(value), 5)
+    def take(key, value): replay(broker.groups, SimpleNamespace(producer_id=-1, partition=0, timestamp=0), bytes.fromhex(key), value and bytes.fromhex(value), 5)
     key = '0001' '0001' '67' '0001' '74' '00000000'
     for version, value in {0: '0000000000000007' '0001' '6d' '0000000000000001', 1: '0000000000000008' '0000' '0000000000000001' '0000000000000002',
                            2: '0000000000000009' '0000' '0000000000000001', 3: '000000000000000a' '00000004' '0000' '0000000000000001',
@@ -687,7 +687,7 @@ def test_a_group_goes_together_with_its_last_offset_and_does_not_come_back():
     assert [[(key[:2], value) for key, value in pairs] for pairs in broker.batches[2:]] == [[(b'\0\1', None), (b'\0\1', None), (b'\0\2', None)], [(b'\0\1', None)]]
     again = Guarded().groups
     for offset, (key, value) in enumerate(pair for pairs in broker.batches for pair in pairs):
-        again.take(SimpleNamespace(producer_id=-1, partition=0, timestamp=0), key, value, offset)
+        replay(again, SimpleNamespace(producer_id=-1, partition=0, timestamp=0), key, value, offset)
     assert list(again.offsets) == ['waits'] and not again.groups
 
 

@@ -51,11 +51,12 @@ class Stage:
         self.time, self.image, self.notes, self.forbidden = time, image or Image(), [], set()
         self.controller, self.caller, self.now = self, Caller(client_id='stage'), lambda: self.time
         self.log, self.text = log or ListLog(), text
-        self.log.broker = self
+        self.log.node = self
         properties = read_properties(text, 'the stage')
         self.groups = GroupCoordinator(self.log, Timers(), self.now, properties, self.notes.append)
         self.groups.load()
     def allows(self, operation, resource, name): return (operation, resource, name) not in self.forbidden
+    def authorizer(self, caller, operation, resource, name): return self.allows(operation, resource, name)
     def restart(self): return Stage(self.text, self.image, self.log, self.time)
     def restart_facts(self, group_id='g'):
         "What a coordinator that reads our log would know of a group."

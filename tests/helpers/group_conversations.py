@@ -9,12 +9,12 @@ import re
 from pathlib import Path
 from types import SimpleNamespace
 
-from kafka_scratch.groups import classic as groups
-from kafka_scratch.apis.api import Later
+from kafka_scratch.groups import classic_apis
+from kafka_scratch.apis.api import Call, Caller, Later, find_api
 from kafka_scratch.broker.server import Broker
 from kafka_scratch.cluster.config import Properties
-from kafka_scratch.groups.coordinator import GroupCoordinator, Timers, read_key, read_state
-from kafka_scratch.apis.api import Caller, find_api
+from kafka_scratch.groups.coordinator import GroupCoordinator, Timers, read_key, read_state, replay
+from kafka_scratch.log.partition import StorageError
 from kafka_scratch.wire.schema import Message
 
 RECORDED = Path(__file__).parents[1]/'fixtures'/'wire'/'recorded'
@@ -30,27 +30,27 @@ class Store:
     "A log of state that is a list. `refuses`: the disk is full."
     def __init__(self, now):
         self.pairs, self.refuses, self.topic, self.known = [], False, '__consumer_offsets', True
-        self.broker = SimpleNamespace(now=now)
+        self.node = SimpleNamespace(now=now)
     def hosted(self, partition: int): return SimpleNamespace(error=0)
     def partition_for(self, name: str) -> int: return 0
     def write(self, partition: int, pairs: list, **header) -> int:
-        if self.refuses: raise groups.StorageError('the disk is full')
+        if self.refuses: raise StorageError('the disk is full')
         self.pairs += pairs
         return len(self.pairs) - len(pairs)
 
 
-class Desk:
-    "A broker with a coordinator, without sockets or disks. `clock` is the time."
+class GroupNode:
+    "A node with a coordinator, without sockets or disks. `clock` is the time."
     def __init__(self, apis: dict, settings: dict[str, str] | None = None, written: list = (), now: int = 0):
         self.clock, self.timers = now, Timers()
         self.store = Store(lambda: self.clock)
         self.coordinator = GroupCoordinator(self.store, self.timers, lambda: self.clock,
                                             Properties({name: (value, 0) for name, value in (settings or {}).items()}, 'test'))
         for offset, (key, value) in enumerate(written):
-            self.coordinator.take(SimpleNamespace(producer_id=-1, partition=0, timestamp=0), key, value, offset)
+            replay(self.coordinator, SimpleNamespace(producer_id=-1, partition=0, timestamp=0), key, value, offset)
         self.store.pairs += written
-        self.broker = Broker(apis=apis)
-        self.broker.groups, self.broker.now = self.coordinator, lambda: self.clock
+        self.node = Broker(apis=apis)
+        self.node.groups, self.node.now = self.coordinator, lambda: self.clock
         for group in list(self.coordinator.groups.values()): group.loaded(self.clock)
 
     def at(self, now: int):
@@ -62,8 +62,8 @@ class Desk:
 
     def answer(self, request: Message, version: int | None = None, caller: Caller = Caller(client_id='client')):
         "Asks by the message itself: the answer, or a Pending."
-        api, self.broker.caller = self.broker.apis[request.API_KEY], caller
-        return api.answer(request, request.VERSIONS[-1] if version is None else version, self.broker)
+        version = request.VERSIONS[-1] if version is None else version
+        return self.node.apis[request.API_KEY].answer(request, Call(version, self.node, caller))
 
     def records(self, group_id: str) -> list[Message | None]:
         "What was written about a classic group."
@@ -90,21 +90,21 @@ def in_order(api, version: int, raw: bytes) -> bytes:
 
 class Conversation:
     "Says a scenario again. `different` collects what we would have answered otherwise."
-    def __init__(self, desk: Desk): self.desk, self.different, self.heard = desk, [], 0
+    def __init__(self, here: GroupNode): self.here, self.different, self.heard = here, [], 0
 
     def say(self, scenario: dict, monkeypatch):
         open_calls, ids = {}, self.member_ids(scenario)
-        monkeypatch.setattr(groups, 'new_member_id', lambda name: ids[name].pop(0) if ids.get(name) else f'{name}-unheard-of')
+        monkeypatch.setattr(classic_apis, 'generate_member_id', lambda name: ids[name].pop(0) if ids.get(name) else f'{name}-unheard-of')
         for at, connection, what, text in scenario['events']:
             raw = bytes.fromhex(text)
-            self.desk.at(at)
+            self.here.at(at)
             if what == 'asks': open_calls[connection] = self.ask(raw)
             else: self.hear(scenario['name'], connection, at, raw, *open_calls.pop(connection))
 
     def ask(self, raw: bytes):
-        if int.from_bytes(raw[4:6], 'big') not in self.desk.broker.apis: return None, None, None
-        api, version = find_api(raw[4:], self.desk.broker.apis)
-        answer = self.desk.broker.answer(raw[4:])
+        if int.from_bytes(raw[4:6], 'big') not in self.here.node.apis: return None, None, None
+        api, version = find_api(raw[4:], self.here.node.apis)
+        answer = self.here.node.answer(raw[4:])
         if isinstance(answer, Later): answer.begin(lambda: None)
         return api, version, answer
 
@@ -124,7 +124,7 @@ class Conversation:
             raw = bytes.fromhex(text)
             if what == 'asks': calls[connection] = raw[4:]
             elif int.from_bytes(calls[connection][:2], 'big') == 11:
-                api, version = find_api(calls[connection], {11: groups.join_group})
+                api, version = find_api(calls[connection], {11: classic_apis.join_group})
                 answer = api.response.decode(raw, version, 8 + api.response_header_version(version))
                 for text in strings_in(answer):
                     match = MEMBER_ID.match(text)

@@ -26,7 +26,7 @@ from kafka_scratch.apis.list_offsets import ListOffsetsPartition, ListOffsetsReq
 from kafka_scratch.apis.log_ends import (DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsResponse, DeleteRecordsTopic, OffsetForLeaderEpochRequest,
                                     OffsetForLeaderEpochResponse, OffsetForLeaderPartition, OffsetForLeaderTopic)
 from kafka_scratch.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from kafka_scratch.groups.offsets import (OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic, OffsetCommitResponse, OffsetFetchRequest,
+from kafka_scratch.groups.offset_apis import (OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic, OffsetCommitResponse, OffsetFetchRequest,
                                    OffsetFetchRequestGroup, OffsetFetchRequestTopics, OffsetFetchResponse)
 from kafka_scratch.wire.primitives import Int32
 from kafka_scratch.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData

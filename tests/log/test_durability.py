@@ -558,7 +558,7 @@ DELETE_AND_DIE = """
 import os, signal, sys
 from kafka_scratch.client.client import Line
 from kafka_scratch.groups.coordinator import FindCoordinatorRequest, GroupCoordinator, find_coordinator
-from kafka_scratch.groups.offsets import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic, offset_commit
+from kafka_scratch.groups.offset_apis import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic, offset_commit
 from kafka_scratch.broker.running import running_broker
 from kafka_scratch.apis.topics import DeleteTopicsRequest, DeleteTopicState, delete_topics
 

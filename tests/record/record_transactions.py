@@ -22,7 +22,7 @@ from kafka_scratch.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafka_scratch.wire.codes import API_NAMES
 from kafka_scratch.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kafka_scratch.broker.apis import APIS
-from kafka_scratch.groups.offsets import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from kafka_scratch.groups.offset_apis import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from kafka_scratch.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafka_scratch.transactions.producers import InitProducerIdRequest
 from kafka_scratch.log.records import TRANSACTIONAL, Record, read_batches, read_records, write_batch
