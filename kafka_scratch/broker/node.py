@@ -36,9 +36,9 @@ CHAPTERS = {   # chapter: API: key, first and last version
     'transactions.admin': dict(write_txn_markers=(27, 1, 1), describe_producers=(61, 0, 0),
                               describe_transactions=(65, 0, 0), list_transactions=(66, 0, 2)),
     'security.sasl': dict(sasl_handshake=(17, 0, 1), sasl_authenticate=(36, 0, 2)),
-    'security.acls': dict(describe_acls=(29, 1, 3), create_acls=(30, 1, 3), delete_acls=(31, 1, 3),
-                 describe_client_quotas=(48, 0, 1), describe_user_scram_credentials=(50, 0, 0),
-                 alter_user_scram_credentials=(51, 0, 0))}
+    'security.acl_apis': dict(describe_acls=(29, 1, 3), create_acls=(30, 1, 3), delete_acls=(31, 1, 3)),
+    'security.scram_apis': dict(describe_user_scram_credentials=(50, 0, 0), alter_user_scram_credentials=(51, 0, 0)),
+    'security.quotas': dict(describe_client_quotas=(48, 0, 1))}
 
 # %% ../../nbs/49_broker.node.ipynb #2ebc0b81
 class Late:
@@ -218,7 +218,7 @@ class Node(CoordinatorNode):
         config = self.sasl.get(connection.listener.name)
         if config is None: return None
         from kafka_scratch.security.sasl import SaslGuard
-        return SaslGuard(connection, config, lambda *user: self.log.image.scram.get(user))
+        return SaslGuard(connection, connection.answer, config, lambda *user: self.log.image.scram.get(user))
 
     def tls_for(self, listener) -> dict:
         if not listener.encrypted: return {}

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from broker_process import PATIENCE, ROOT, Client as Raw, environment, wait_until
-from kafka_scratch.security.acls import AlterUserScramCredentialsRequest, ScramCredentialUpsertion, alter_user_scram_credentials
+from kafka_scratch.security.scram_apis import AlterUserScramCredentialsRequest, ScramCredentialUpsertion, alter_user_scram_credentials
 from kafka_scratch.client.client import Client, Line, fetch_from, find_topics, send_batch
 from kafka_scratch.apis.configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest, incremental_alter_configs
 from kafka_scratch.cluster.settings import BROKER
