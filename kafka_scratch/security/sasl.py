@@ -268,6 +268,7 @@ class SaslGuard:
 
     def answer(self, frame: bytes) -> 'bytes | Later':
         "What to say to a request; or to a bare message."
+        if self.state is COMPLETE and self.expires is None: return self.serve(frame)   # nearly always
         return IN_STATE[self.state](self, frame)
 
     def begin(self, mechanism: str):
@@ -362,13 +363,12 @@ def authenticate_bare(guard: SaslGuard, frame: bytes):
 
 # %% ../../nbs/46_security.sasl.ipynb #eedcb2f4
 def serve_or_reauthenticate(guard: SaslGuard, frame: bytes):
-    "A client that is in: its requests are served, until it has to show again who it is."
-    if guard.expires is not None:
-        now = guard.clock()
-        if frame[:2] == b'\0\x11' and (guard.tried is None or now - guard.tried >= 1):   # once a second
-            guard.tried, guard.again, guard.connection.reader.max_size = now, True, guard.config.max_receive
-            return handshake_request(guard, frame)
-        if now > guard.expires: raise Refused('a client has not shown again in time who it is')
+    "A client that is in for a while: its requests are served, until it has to show again who it is."
+    now = guard.clock()
+    if frame[:2] == b'\0\x11' and (guard.tried is None or now - guard.tried >= 1):   # once a second
+        guard.tried, guard.again, guard.connection.reader.max_size = now, True, guard.config.max_receive
+        return handshake_request(guard, frame)
+    if now > guard.expires: raise Refused('a client has not shown again in time who it is')
     return guard.serve(frame)
 
 IN_STATE = {HANDSHAKE_OR_VERSIONS_REQUEST: handshake_or_versions_request, HANDSHAKE_REQUEST: handshake_request,

@@ -150,8 +150,9 @@ def proceed(coordinator: TransactionCoordinator, transactional_id: str):
     if txn.state in PREPARED: complete_transaction(coordinator, txn)
     elif txn.state == ONGOING: abort_if_timed_out(coordinator, txn)
 
+# %% ../../nbs/44_transactions.coordinator.ipynb #dd8bed3c
 def proceed_at(coordinator: TransactionCoordinator, transactional_id: str, when: int):
-    "The same, later. One timer for each: one that is too early is set again, which is cheaper than to cancel it."
+    "The same, later. A timer that is too early stays: to set it again when it rings is cheaper than to cancel it."
     timer = coordinator.next_look.get(transactional_id)
     if timer and timer.call and timer.when <= when: return
     if timer: timer.cancel()
@@ -222,7 +223,7 @@ def remove_transactional_id(coordinator: TransactionCoordinator, transactional_i
     try: append_transaction_record(coordinator, transactional_id, None)
     except StorageError as error: coordinator.note(f"transaction {transactional_id} can't be removed: {error}")
 
-# %% ../../nbs/44_transactions.coordinator.ipynb #13c9e1b7
+# %% ../../nbs/44_transactions.coordinator.ipynb #d8103502
 def load_transactions(coordinator: TransactionCoordinator):
     "Replays the log, does what was left to do, and looks for what has expired; from then on once in a while."
     load_transaction_metadata(coordinator)
@@ -246,6 +247,7 @@ def handle_init_producer_id(coordinator: TransactionCoordinator, transactional_i
     append_transaction_to_log(coordinator, changed)
     return coordinator.transactions[transactional_id]
 
+# %% ../../nbs/44_transactions.coordinator.ipynb #c37e534b
 def next_producer(coordinator: TransactionCoordinator, txn: TransactionMetadata, txn_timeout_ms: int,
                   expected_epoch: int | None) -> TransactionMetadata:
     "The next epoch; or the next producer id, if there is no epoch left."
@@ -267,6 +269,7 @@ def find_transaction(coordinator: TransactionCoordinator, transactional_id: str,
     if txn.producer_epoch != producer_epoch: raise ApiError(ErrorCode.PRODUCER_FENCED)
     return txn
 
+# %% ../../nbs/44_transactions.coordinator.ipynb #d414bab3
 def add_partitions_to_transaction(coordinator: TransactionCoordinator, transactional_id: str, producer_id: int,
                                   producer_epoch: int, topic_partitions: set, client_transaction_version: int = 0):
     "Partitions become part of a transaction, which begins with the first of them."
@@ -276,7 +279,7 @@ def add_partitions_to_transaction(coordinator: TransactionCoordinator, transacti
     append_transaction_to_log(coordinator, added)
     proceed(coordinator, transactional_id)
 
-# %% ../../nbs/44_transactions.coordinator.ipynb #d32e6c11
+# %% ../../nbs/44_transactions.coordinator.ipynb #0aedc7af
 def verify_partitions_in_transaction(txn: TransactionMetadata, topic_partitions: list[tuple[str, int]],
                                      missing: int = ErrorCode.TRANSACTION_ABORTABLE # the error for others
                                     ) -> dict[tuple[str, int], int]:
@@ -330,6 +333,7 @@ def end_transaction(coordinator: TransactionCoordinator, transactional_id: str, 
         else: check_repeated(txn, None if new_way else committed)
     return coordinator.transactions[transactional_id]
 
+# %% ../../nbs/44_transactions.coordinator.ipynb #996dbb70
 def abort_or_commit(coordinator: TransactionCoordinator, txn: TransactionMetadata, committed: bool,
                     client_transaction_version: int):
     "The record that counts; and then all the rest."
