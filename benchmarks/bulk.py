@@ -82,7 +82,7 @@ def consume(server: Server, topic: str, size: int, count: int, patience: float, 
 def start_servers(stage: Stage, log_dir: Path, kafka: real_kafka.RealKafka) -> list[Server]:
     "This broker and the limit, on a directory each, and Kafka."
     servers = []
-    for name, short, *module in ((OURS, 'ours', 'kafka_scratch.broker.node'),
+    for name, short, *module in ((OURS, 'ours', 'kafka_scratch.broker.server'),
                                  (LIMIT, 'limit', 'benchmarks.bulk_limit', stage.scratch / 'sink')):
         port, own_dir = processes.free_port(), shutil.copytree(log_dir, stage.scratch / f'logs-{short}')
         properties = write_properties(stage.scratch / f'{short}.properties', port, own_dir)

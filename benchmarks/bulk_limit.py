@@ -13,7 +13,8 @@ import sys
 
 from benchmarks import metadata_log
 from benchmarks.wire import FETCH, PRODUCE, Reader, uvarint
-from kafka_scratch.broker import node, server as broker
+from kafka_scratch.apis.api import Caller
+from kafka_scratch.broker import server
 
 BATCH_BYTES, CHUNK_BYTES = 16_384, 1 << 20  # as the producer makes batches, and as the consumer asks for them
 SINK_BYTES = 1 << 30                        # then the file is written from its beginning again
@@ -43,10 +44,10 @@ class Chunk:
 class Limit(asyncio.Protocol):
     "One connection."
     chunks: dict[bytes, Chunk] = {}  # topic id → what it seems to hold
-    sink, written = -1, 0
+    sink, written, node = -1, 0, None
 
-    def __init__(self, server: broker.Server, listener):
-        self.broker, self.parts, self.held, self.needed = server.brokers[listener.name], [], 0, 4
+    def __init__(self, acceptor):
+        self.acceptor, self.parts, self.held, self.needed = acceptor, [], 0, 4
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         self.write = transport.write
@@ -70,7 +71,7 @@ class Limit(asyncio.Protocol):
     def answer(self, frame: bytes) -> None:
         api_key, version = struct.unpack_from('>hh', frame, 4)
         if (api_key, version) not in ((PRODUCE, 13), (FETCH, 17), (FETCH, 18)):
-            return self.write(self.broker.answer(frame[4:]))
+            return self.write(self.acceptor.answer(frame[4:], Caller()))
         reader = Reader(frame)
         reader.take(12)
         reader.take(max(reader.int(2), 0))  # client_id
@@ -119,14 +120,20 @@ class Limit(asyncio.Protocol):
     def chunk(self, topic_id: bytes) -> Chunk:
         "What a topic holds: its name ends in the size of its records, and a number."
         if topic_id not in self.chunks:
-            self.chunks[topic_id] = Chunk(int(self.broker.image.topics_by_id[topic_id].name.split('-')[1]))
+            self.chunks[topic_id] = Chunk(int(self.node.image.topics_by_id[topic_id].name.split('-')[1]))
         return self.chunks[topic_id]
 
 
 def main() -> int:
     Limit.sink = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)
-    broker.Connection = Limit
-    return node.main(sys.argv[2:])
+    make_node = server.make_node
+
+    def remember(*arguments):
+        Limit.node = make_node(*arguments)
+        return Limit.node
+
+    server.make_node, server.Connection = remember, Limit
+    return server.main(sys.argv[2:])
 
 
 if __name__ == '__main__':

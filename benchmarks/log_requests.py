@@ -116,7 +116,7 @@ def start_broker(stage: Stage, log_dir: Path, name: str, *module) -> tuple[int, 
     "This broker in `log_dir` itself, for as long as the stage lasts; its port and its process."
     port = processes.free_port()
     properties = write_properties(stage.scratch / f'{name}.properties', port, log_dir)
-    process = stage.start([sys.executable, '-m', *(module or ('kafka_scratch.broker.node',)), properties], name, port)
+    process = stage.start([sys.executable, '-m', *(module or ('kafka_scratch.broker.server',)), properties], name, port)
     return port, process.pid
 
 

@@ -6,16 +6,16 @@ import cProfile
 import signal
 import sys
 
-from kafka_scratch.broker import node
+from kafka_scratch.broker import server
 
 
 def main() -> int:
-    "Serve as `kafka_scratch.broker.node` does; when stopped, write the profile to OUTPUT, for `pstats`."
+    "Serve as `kafka_scratch.broker.server` does; when stopped, write the profile to OUTPUT, for `pstats`."
     output, *arguments = sys.argv[1:]
     profiler = cProfile.Profile()
     signal.signal(signal.SIGUSR1, lambda *_: profiler.enable())
     try:
-        return node.main(arguments)
+        return server.main(arguments)
     finally:
         profiler.disable()
         profiler.dump_stats(output)

@@ -97,7 +97,7 @@ def start_brokers(stage: Stage, log_dir: Path, names: tuple = (OURS, PLAIN)) -> 
         shutil.copytree(log_dir, own_dir)
         properties = write_properties(stage.scratch / f'{short}.properties', port, own_dir)
         environment = {**os.environ, 'KAFKA_SCRATCH_LOOP': short}
-        process = stage.start([sys.executable, '-m', 'kafka_scratch.broker.node', properties], short, port, env=environment)
+        process = stage.start([sys.executable, '-m', 'kafka_scratch.broker.server', properties], short, port, env=environment)
         stage.add(name, port, process.pid)
 
 

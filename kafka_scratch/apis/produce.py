@@ -162,19 +162,18 @@ def is_transactional(records: bytes, header) -> bool:
     whole = header is not None and LENGTH_ENDS + header.batch_length <= len(records)
     return whole and bool(header.attributes & TRANSACTIONAL)
 
-def is_open(log, header) -> bool:
-    "Is the log in the middle of a transaction of the batch's producer?"
-    producers, producer_id = log.producers, header.producer_id
-    return producer_id in producers.open and producers.producers[producer_id].epoch == header.producer_epoch
+def is_open(log, producer_id: int, producer_epoch: int) -> bool:
+    "Is the log in the middle of a transaction of this producer?"
+    return producer_id in log.producers.open and log.producers.producers[producer_id].epoch == producer_epoch
 
-def is_under_way(log, header, transactions) -> bool:
-    "Is the log in the middle of a transaction of the batch's producer, and is its coordinator not about to end it?"
-    return is_open(log, header) and not transactions.is_ending(header.producer_id)
+def is_under_way(log, producer_id: int, producer_epoch: int, transactions) -> bool:
+    "Is the log in the middle of a transaction of this producer, and is its coordinator not about to end it?"
+    return is_open(log, producer_id, producer_epoch) and not transactions.is_ending(producer_id)
 
-def is_replaced(log, header) -> bool:
-    "Does the log know a newer epoch of the batch's producer?"
-    known = log.producers.producers.get(header.producer_id)
-    return known is not None and header.producer_epoch < known.epoch
+def is_replaced(log, producer_id: int, producer_epoch: int) -> bool:
+    "Does the log know a newer epoch of this producer?"
+    known = log.producers.producers.get(producer_id)
+    return known is not None and producer_epoch < known.epoch
 
 # %% ../../nbs/25_apis.produce.ipynb #92f7a598
 TWO_PRODUCERS = 'Transactional records contained more than one producer ID'
@@ -184,13 +183,13 @@ def verify_transaction(request: ProduceRequest, batches: list[Submitted], call: 
     transactions, logs = call.node.transactions, call.node.logs
     producers = {(batch.header.producer_id, batch.header.producer_epoch) for batch in batches}
     if len(producers) > 1: raise Rejected(ErrorCode.INVALID_PRODUCER_ID_MAPPING, TWO_PRODUCERS, log_known=False)
-    asked, errors = [], {}
+    (producer,), asked, errors = producers, [], {}
     for batch in batches:
         partition, log = (batch.topic.name, batch.index), logs.find(batch.topic, batch.index).log
-        if log and is_replaced(log, batch.header): errors[partition] = ErrorCode.INVALID_PRODUCER_EPOCH
-        elif not (log and is_under_way(log, batch.header, transactions)): asked.append(partition)
+        if log and is_replaced(log, *producer): errors[partition] = ErrorCode.INVALID_PRODUCER_EPOCH
+        elif not (log and is_under_way(log, *producer, transactions)): asked.append(partition)
     how = dict(adds=call.version >= ADDS, abortable=call.version >= ABORTABLE)
-    if asked: errors |= transactions.admit(request.transactional_id, *producers.pop(), asked, **how)
+    if asked: errors |= transactions.admit(request.transactional_id, *producer, asked, **how)
     return {partition: unverified(error, call.version) for partition, error in errors.items() if error}
 
 # %% ../../nbs/25_apis.produce.ipynb #4c1e2976

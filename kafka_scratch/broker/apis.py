@@ -19,12 +19,13 @@ from ..groups.classic_apis import heartbeat, join_group, leave_group, sync_group
 from ..groups.coordinator import find_coordinator
 from ..groups.heartbeat import consumer_group_describe, consumer_group_heartbeat
 from ..groups.offset_apis import offset_commit, offset_delete, offset_fetch
-from ..security.acls import alter_user_scram_credentials, create_acls, delete_acls, describe_acls
-from ..security.acls import describe_client_quotas, describe_user_scram_credentials
+from ..security.acl_apis import create_acls, delete_acls, describe_acls
+from ..security.quotas import describe_client_quotas
 from ..security.sasl import sasl_authenticate, sasl_handshake
-from ..transactions.apis import add_offsets_to_txn, add_partitions_to_txn, describe_producers
-from ..transactions.apis import describe_transactions, end_txn, list_transactions, txn_offset_commit
-from ..transactions.apis import write_txn_markers
+from ..security.scram_apis import alter_user_scram_credentials, describe_user_scram_credentials
+from ..transactions.admin import describe_producers, describe_transactions, list_transactions
+from ..transactions.admin import write_txn_markers
+from ..transactions.apis import add_offsets_to_txn, add_partitions_to_txn, end_txn, txn_offset_commit
 from ..transactions.producers import init_producer_id
 
 # %% ../../nbs/48b_broker.apis.ipynb #8e4f390e

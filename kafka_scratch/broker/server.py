@@ -39,7 +39,7 @@ def guard_of(node: Node, listener):
     from kafka_scratch.security.sasl import SaslGuard, read_sasl_config
     config = read_sasl_config(node.properties, listener)
     def find(*user): return node.image.scram.get(user)
-    return lambda connection: SaslGuard(connection, config, find).answer
+    return lambda connection: SaslGuard(connection, connection.answer, config, find).answer
 
 # %% ../../nbs/49c_broker.server.ipynb #0ead4526
 def make_acceptor(node: Node, listener, fast: bool) -> Acceptor:
@@ -48,8 +48,9 @@ def make_acceptor(node: Node, listener, fast: bool) -> Acceptor:
     if listener.encrypted and not listener.authenticated:
         from kafka_scratch.security.tls import read_mapping_rules
         names = read_mapping_rules(node.properties, listener)
-    return Acceptor(short.answer if short else node.answer, listener.name, node.config.max_frame, node.note,
-                    partial(caller_of, names), guard_of(node, listener), short.recall if short else None)
+    return Acceptor(short.answer if short else node.answer, listener.name, node.config.max_frame,
+                    lambda text: node.note(text), partial(caller_of, names), guard_of(node, listener),
+                    short.recall if short else None)
 
 def tls_for(config: Config, listener) -> dict:
     "How what is said on a listener is encrypted: arguments for `create_server`."
@@ -65,7 +66,7 @@ class Server:
     "A node on its sockets: `await server.start()`, `await server.stop()`."
     def __init__(self, node: Node, fast: bool = True # take the short ways of chapter 49?
                 ):
-        self.node, self.config, self.note = node, node.config, node.note
+        self.node, self.config = node, node.config
         self.acceptors = [make_acceptor(node, listener, fast) for listener in self.config.listeners]
         self.sockets, self.chores, self.alarm = [], [], None   # alarm: of the event loop, for the next of the timers
         node.fetch_limit, node.wake = partial(fetch_limit, self), partial(set_alarm, self)
@@ -73,6 +74,10 @@ class Server:
     @property
     def connections(self) -> list[Connection]:
         return [connection for acceptor in self.acceptors for connection in acceptor.connections]
+    @property
+    def note(self): return self.node.note
+    @note.setter
+    def note(self, note): self.node.note = note   # somebody else wants to read the remarks
     @property
     def ports(self) -> list[int]: return [server.sockets[0].getsockname()[1] for server in self.sockets]
 

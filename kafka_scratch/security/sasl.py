@@ -4,26 +4,31 @@
 
 # %% auto #0
 __all__ = ['sasl_handshake', 'sasl_authenticate', 'WRONG', 'ANOTHER', 'JAAS', 'JAAS_OPTION', 'Hash', 'SCRAM', 'MECHANISMS',
-           'SASL_NAME', 'NONCE', 'CLIENT_FIRST', 'CLIENT_FINAL', 'HIDDEN', 'SaslHandshakeRequest',
-           'SaslHandshakeResponse', 'SaslAuthenticateRequest', 'SaslAuthenticateResponse', 'answer_sasl_handshake',
-           'answer_sasl_authenticate', 'Denied', 'check_plain', 'parse_jaas', 'scram_keys', 'unescape_name', 'proves',
-           'Scram', 'nobody', 'SaslConfig', 'read_sasl_config', 'read_plain_users', 'AuthenticationFailed', 'Rejection',
-           'Guard', 'Plain', 'Handshaking', 'Authenticating', 'SaslGuard']
+           'SASL_NAME', 'NONCE', 'CLIENT_FIRST', 'CLIENT_FINAL', 'HIDDEN', 'SASL_STATES',
+           'HANDSHAKE_OR_VERSIONS_REQUEST', 'HANDSHAKE_REQUEST', 'AUTHENTICATE', 'REAUTH_BAD_MECHANISM', 'COMPLETE',
+           'IN_STATE', 'SaslHandshakeRequest', 'SaslHandshakeResponse', 'SaslAuthenticateRequest',
+           'SaslAuthenticateResponse', 'answer_sasl_handshake', 'answer_sasl_authenticate', 'Denied', 'check_plain',
+           'parse_jaas', 'scram_keys', 'unescape_name', 'proves', 'nobody', 'Scram', 'receive_client_first_message',
+           'receive_client_final_message', 'SaslConfig', 'read_sasl_config', 'read_plain_users', 'AuthenticationFailed',
+           'Rejection', 'SaslGuard', 'Plain', 'read_allowed', 'reject', 'handshake_or_versions_request',
+           'handshake_request', 'evaluate_response', 'complete', 'authenticate', 'authenticate_bare',
+           'serve_or_reauthenticate']
 
 # %% ../../nbs/46_security.sasl.ipynb #f347a88f
 import base64, binascii, hashlib, hmac, re, secrets, time
 from collections import namedtuple
+from functools import partial
 from ..wire.primitives import *
 from ..wire.schema import *
 from ..wire.codes import API_VERSIONS, ErrorCode
-from ..apis.api import PEEK, Api, Later, Refused, find_api, read_request, write_response
+from ..apis.api import PEEK, Api, Call, Later, Refused, find_api, read_request, write_response
 from ..apis.api_versions import api_versions
 from ..cluster.records import UserScramCredentialRecord
 from ..cluster.config import ConfigError, Listener, Properties, read_number
 
-
 # ## Two messages
 # %% ../../nbs/46_security.sasl.ipynb #4e42bb36
+# v0: then messages come without headers; v1: in SaslAuthenticate
 @message(api_key=17, versions='0-1', flexible='none')
 class SaslHandshakeRequest:
     "By this mechanism I'd like to show who I am."
@@ -37,6 +42,7 @@ class SaslHandshakeResponse:
     mechanisms: Array[String]
 
 # %% ../../nbs/46_security.sasl.ipynb #e600ce8a
+# v1: for how long the client is known
 @message(api_key=36, versions='0-2', flexible='2+')
 class SaslAuthenticateRequest:
     "A message of the mechanism, from the client."
@@ -52,11 +58,13 @@ class SaslAuthenticateResponse:
     session_lifetime_ms: Int64 = field('1+')
 
 # %% ../../nbs/46_security.sasl.ipynb #2815efc2
-def answer_sasl_handshake(request, version: int, broker) -> SaslHandshakeResponse:
+def answer_sasl_handshake(request: SaslHandshakeRequest, call: Call) -> SaslHandshakeResponse:
+    "There is nothing to prove here."
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
 
 # %% ../../nbs/46_security.sasl.ipynb #7b521e4f
-def answer_sasl_authenticate(request, version: int, broker) -> SaslAuthenticateResponse:
+def answer_sasl_authenticate(request: SaslAuthenticateRequest, call: Call) -> SaslAuthenticateResponse:
+    "There is nothing to prove here."
     return SaslAuthenticateResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE,
                                     error_message='SaslAuthenticate request received after successful authentication')
 
@@ -81,7 +89,7 @@ def check_plain(token: bytes, users: dict[str, str]) -> str:
     if not name: raise Denied('Authentication failed: username not specified')
     if not password: raise Denied('Authentication failed: password not specified')
     if behalf and behalf != name: raise Denied(ANOTHER)
-    known = users.get(name, password + '?')   # whom nobody knows has a password that isn't the one that was sent
+    known = users.get(name, password + '?')   # an unknown user has a password that isn't the one that was sent
     if not hmac.compare_digest(password.encode(), known.encode()): raise Denied(WRONG)
     return name
 
@@ -132,54 +140,10 @@ def unescape_name(text: str) -> str:
 
 # %% ../../nbs/46_security.sasl.ipynb #65e82e96
 def proves(proof: bytes, everything: bytes, known: UserScramCredentialRecord, hash: Hash) -> bool:
-    "Does whoever made this proof know the password? `everything` is what was said so far."
+    "Does the client that made this proof know the password? `everything` is what was said so far."
     signature = hmac.digest(known.stored_key, everything, hash.name)
     client_key = bytes(a ^ b for a, b in zip(proof, signature)) if len(proof) == len(signature) else b''
     return hmac.compare_digest(hashlib.new(hash.name, client_key).digest(), known.stored_key)
-
-# %% ../../nbs/46_security.sasl.ipynb #87df5882
-class Scram:
-    "One conversation: `step(token)` gives what to say to a message. `user` is the client's name, once it is proved."
-    def __init__(self, mechanism: str,
-                 find,   # a function (number of the mechanism, name) → the user's UserScramCredentialRecord, or None
-                 nonce: str | None = None):  # our part of it: a random one, but for tests
-        self.mechanism, self.hash, self.find, self.user = mechanism, SCRAM[mechanism], find, None
-        self.nonce, self.state = nonce or secrets.token_urlsafe(24), self.first
-
-    def step(self, token: bytes) -> bytes: return self.state(token)
-
-    def denied(self) -> Denied:
-        return Denied('Authentication failed during authentication due to invalid credentials with SASL mechanism '
-                      + self.mechanism)
-
-    def text(self, token: bytes) -> str:
-        try: return token.decode()
-        except UnicodeDecodeError: raise self.denied() from None
-
-    def first(self, token: bytes) -> bytes:
-        "I am so-and-so. — Then here is your salt."
-        match = CLIENT_FIRST.fullmatch(self.text(token))
-        if not match or 'tokenauth' in match[5]: raise self.denied()
-        behalf, self.bare, name, nonce, _ = match.groups()
-        if behalf not in (None, name): raise Denied(ANOTHER)
-        self.name = unescape_name(name)
-        found = self.find(self.hash.number, self.name)
-        self.known = found if found and found.iterations >= self.hash.least else nobody(self.name, self.hash)
-        self.nonce = nonce + self.nonce
-        self.said = f'r={self.nonce},s={base64.b64encode(self.known.salt).decode()},i={self.known.iterations}'
-        self.state = self.final
-        return self.said.encode()
-
-    def final(self, token: bytes) -> bytes:
-        "Here is the proof. — And here is ours."
-        match = CLIENT_FINAL.fullmatch(self.text(token))
-        if not match or match[3] != self.nonce: raise self.denied()
-        try: proof = base64.b64decode(match[4], validate=True)
-        except binascii.Error: raise self.denied() from None
-        everything = f'{self.bare},{self.said},{match[1]}'.encode()
-        if not proves(proof, everything, self.known, self.hash): raise self.denied()
-        self.user = self.name
-        return b'v=' + base64.b64encode(hmac.digest(self.known.server_key, everything, self.hash.name))
 
 # %% ../../nbs/46_security.sasl.ipynb #91d34958
 HIDDEN = secrets.token_bytes(32)   # so that nobody else can make up the same salts
@@ -190,6 +154,52 @@ def nobody(name: str, hash: Hash) -> UserScramCredentialRecord:
     size = hashlib.new(hash.name).digest_size
     return UserScramCredentialRecord(name=name, mechanism=hash.number, salt=made_up[:24], iterations=hash.least,
                                      stored_key=secrets.token_bytes(size), server_key=secrets.token_bytes(size))
+
+# %% ../../nbs/46_security.sasl.ipynb #87df5882
+class Scram:
+    "One conversation: `step(token)` gives what to say to a message. `user` is the client's name, once it is proved."
+    def __init__(self, mechanism: str,
+                 find,   # a function (number of the mechanism, name) → the user's UserScramCredentialRecord, or None
+                 nonce: str | None = None):  # our part of it: a random one, but for tests
+        self.mechanism, self.hash, self.find, self.user = mechanism, SCRAM[mechanism], find, None
+        self.nonce, self.receive = nonce or secrets.token_urlsafe(24), receive_client_first_message
+
+    def step(self, token: bytes) -> bytes: return self.receive(self, token)
+
+    def denied(self) -> Denied:
+        return Denied('Authentication failed during authentication due to invalid credentials with SASL mechanism '
+                      + self.mechanism)
+
+    def match(self, pattern: re.Pattern, token: bytes) -> re.Match:
+        "A message, taken apart."
+        try: found = pattern.fullmatch(token.decode())
+        except UnicodeDecodeError: found = None
+        if not found: raise self.denied()
+        return found
+
+# %% ../../nbs/46_security.sasl.ipynb #8b4fdead
+def receive_client_first_message(scram: Scram, token: bytes) -> bytes:
+    "I am so-and-so. — Then here is your salt."
+    behalf, scram.bare, name, nonce, extensions = scram.match(CLIENT_FIRST, token).groups()
+    if 'tokenauth' in extensions: raise scram.denied()
+    if behalf not in (None, name): raise Denied(ANOTHER)
+    scram.name = unescape_name(name)
+    found = scram.find(scram.hash.number, scram.name)
+    scram.known = found if found and found.iterations >= scram.hash.least else nobody(scram.name, scram.hash)
+    scram.nonce, scram.receive = nonce + scram.nonce, receive_client_final_message
+    scram.said = f'r={scram.nonce},s={base64.b64encode(scram.known.salt).decode()},i={scram.known.iterations}'
+    return scram.said.encode()
+
+def receive_client_final_message(scram: Scram, token: bytes) -> bytes:
+    "Here is the proof. — And here is ours."
+    without_proof, _, nonce, encoded = scram.match(CLIENT_FINAL, token).groups()
+    if nonce != scram.nonce: raise scram.denied()
+    try: proof = base64.b64decode(encoded, validate=True)
+    except binascii.Error: raise scram.denied() from None
+    everything = f'{scram.bare},{scram.said},{without_proof}'.encode()
+    if not proves(proof, everything, scram.known, scram.hash): raise scram.denied()
+    scram.user = scram.name
+    return b'v=' + base64.b64encode(hmac.digest(scram.known.server_key, everything, scram.hash.name))
 
 # ## The guard
 # %% ../../nbs/46_security.sasl.ipynb #835aa7d0
@@ -244,29 +254,32 @@ class Rejection(Later):
     def answer(self): raise self.rejected
 
 # %% ../../nbs/46_security.sasl.ipynb #185bea43
-class Guard:
-    "Reads what is allowed, and turns away the rest."
-    def __init__(self, connection,          # has `caller`, `reader` and `answer(frame)`
+SASL_STATES = 'HANDSHAKE_OR_VERSIONS_REQUEST HANDSHAKE_REQUEST AUTHENTICATE REAUTH_BAD_MECHANISM COMPLETE'.split()
+HANDSHAKE_OR_VERSIONS_REQUEST, HANDSHAKE_REQUEST, AUTHENTICATE, REAUTH_BAD_MECHANISM, COMPLETE = SASL_STATES
+
+class SaslGuard:
+    "Comes before a connection until its client has shown who it is; and again when that was long ago."
+    def __init__(self, connection,             # has `caller` and `reader`
+                 answer,                       # a function that answers the requests of a client that is in
                  config: SaslConfig,
-                 find,                      # the credentials of a user, for Scram
+                 find,                         # the credentials of a user, for Scram
                  clock=time.monotonic):
-        self.connection, self.config, self.find, self.clock = connection, config, find, clock
+        self.connection, self.serve, self.config, self.find, self.clock = connection, answer, config, find, clock
+        self.state, self.with_headers = HANDSHAKE_OR_VERSIONS_REQUEST, True   # or do messages come bare?
         self.mechanism, self.exchange = None, None   # how the client shows who it is; the conversation about it
-        self.again, self.expires, self.tried = False, None, None   # shows it once more; has to by then; tried then
+        self.again = False                           # does it show it once more?
+        self.expires, self.tried = None, None        # has to, by then; tried it then
         self.largest, connection.reader.max_size = connection.reader.max_size, config.max_receive
 
-    def read(self, frame: bytes, *apis: Api):
-        "One of the requests that are allowed now. Whatever is wrong with it, we don't quote it: it may be secret."
-        try:
-            api, version = find_api(frame, {api.key: api for api in apis})
-            return api, version, *read_request(frame, api, version)
-        except (DecodeError, Refused):
-            raise Refused('a client that has yet to show who it is sent something else') from None
+    def answer(self, frame: bytes) -> 'bytes | Later':
+        "What to say to a request; or to a bare message."
+        if self.state is COMPLETE and self.expires is None: return self.serve(frame)   # nearly always
+        return IN_STATE[self.state](self, frame)
 
-    def reject(self, reason: str, last_words: bytes = b'') -> Rejection:
-        return Rejection(self.config.delay_ms, f'a client has not shown who it is: {reason}', last_words)
+    def begin(self, mechanism: str):
+        "The conversation of a mechanism: it is given messages of the client, and has something to say to them."
+        return Scram(mechanism, self.find) if mechanism in SCRAM else Plain(self.config.users)
 
-# ### The handshake
 # %% ../../nbs/46_security.sasl.ipynb #229bf2b3
 class Plain:
     "PLAIN as a conversation: one message, and nothing to say to it."
@@ -275,92 +288,96 @@ class Plain:
         self.user = check_plain(token, self.users)
         return b''
 
+# %% ../../nbs/46_security.sasl.ipynb #cea4651c
+def read_allowed(frame: bytes, *apis: Api):
+    "One of the requests that are allowed now. If something is wrong with it, we don't quote it: it may be secret."
+    try:
+        api, version = find_api(frame, {api.key: api for api in apis})
+        return api, version, *read_request(frame, api, version)
+    except (DecodeError, Refused):
+        raise Refused('a client that has yet to show who it is sent something else') from None
+
+def reject(guard: SaslGuard, reason: str, last_words: bytes = b'') -> Rejection:
+    "Turns a client away."
+    return Rejection(guard.config.delay_ms, f'a client has not shown who it is: {reason}', last_words)
+
+# ### The handshake
 # %% ../../nbs/46_security.sasl.ipynb #d0d3e723
-class Handshaking(Guard):
-    "Lets a client say how it is going to show who it is."
-    def __init__(self, *arguments, **options):
-        super().__init__(*arguments, **options)
-        self.state = self.new
+def handshake_or_versions_request(guard: SaslGuard, frame: bytes):
+    "A new client: it may ask which versions we speak."
+    if frame[:2] != PEEK.pack(API_VERSIONS, 0, 0)[:2]: return handshake_request(guard, frame)
+    response = guard.serve(frame)
+    # not after an error: then it may ask again, in another version
+    if response[8:10] == b'\0\0': guard.state = HANDSHAKE_REQUEST
+    return response
 
-    def answer(self, frame: bytes) -> 'bytes | Later':
-        "What to say to a request; or to a bare message."
-        return self.state(frame)
-
-    def new(self, frame: bytes):
-        if frame[:2] != PEEK.pack(API_VERSIONS, 0, 0)[:2]: return self.greeted(frame)
-        response = self.connection.answer(frame)
-        # not after an error: then it may ask again, in another version
-        if response[8:10] == b'\0\0': self.state = self.greeted
-        return response
-
-    def greeted(self, frame: bytes):
-        api, version, header, request = self.read(frame, sasl_handshake)
-        known = request.mechanism in self.config.mechanisms
-        answer = SaslHandshakeResponse(error_code=0 if known else ErrorCode.UNSUPPORTED_SASL_MECHANISM,
-                                       mechanisms=self.config.mechanisms)
-        response = write_response(api, version, header.correlation_id, answer)
-        if not known and self.again:
-            raise Refused('a client wanted to show again who it is, by a mechanism that is not enabled')
-        if not known: return self.reject('a mechanism that is not enabled', response)
-        other = self.again and request.mechanism != self.mechanism   # it may not change the way of showing it
-        self.mechanism, self.exchange = request.mechanism, None if other else self.begin(request.mechanism)
-        self.state = self.challenged if version else self.challenged_bare
-        return response
-
-    def begin(self, mechanism: str):
-        "The function that is given messages of the client, and says what there is to say to them."
-        if mechanism in SCRAM: return Scram(mechanism, self.find)
-        return Plain(self.config.users)
+def handshake_request(guard: SaslGuard, frame: bytes):
+    "A client says how it is going to show who it is."
+    api, version, header, request = read_allowed(frame, sasl_handshake)
+    known = request.mechanism in guard.config.mechanisms
+    answer = SaslHandshakeResponse(error_code=0 if known else ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+                                   mechanisms=guard.config.mechanisms)
+    response = write_response(api, version, header.correlation_id, answer)
+    if not known and guard.again:
+        raise Refused('a client wanted to show again who it is, by a mechanism that is not enabled')
+    if not known: return reject(guard, 'a mechanism that is not enabled', response)
+    other = guard.again and request.mechanism != guard.mechanism   # it may not change the way of showing it
+    guard.state, guard.with_headers = REAUTH_BAD_MECHANISM if other else AUTHENTICATE, version > 0
+    guard.mechanism, guard.exchange = request.mechanism, guard.begin(request.mechanism)
+    return response
 
 # ### The proof
 # %% ../../nbs/46_security.sasl.ipynb #00a5dfbd
-class Authenticating(Handshaking):
-    "Lets a client show who it is."
-    def challenged(self, frame: bytes):
-        api, version, header, request = self.read(frame, sasl_authenticate, sasl_handshake, api_versions)
-        response = lambda answer: write_response(api, version, header.correlation_id, answer)
-        if api is not sasl_authenticate:
-            return self.reject('not the moment for that',
-                               response(api.response(error_code=ErrorCode.ILLEGAL_SASL_STATE)))
-        if self.exchange is None: return self.reject('another mechanism than before')
-        try: token = self.step(request.auth_bytes)
-        except Denied as denial:
-            failed = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED,
-                                              error_message=str(denial))
-            return self.reject(f'{self.mechanism} failed', response(failed))
-        lifetime = self.config.max_reauth_ms if self.state == self.admitted else 0
-        return response(SaslAuthenticateResponse(auth_bytes=token, session_lifetime_ms=lifetime))
+def evaluate_response(guard: SaslGuard, token: bytes) -> bytes:
+    "One message of the mechanism. After the last one, the client is in."
+    said = guard.exchange.step(token)
+    if guard.exchange.user is not None: complete(guard, f'User:{guard.exchange.user}')
+    return said
 
-    def challenged_bare(self, frame: bytes):
-        if self.exchange is None: return self.reject('another mechanism than before')
-        try: token = self.step(frame)
-        except Denied: return self.reject(f'{self.mechanism} failed')
-        return Int32.write(len(token)) + token
+def complete(guard: SaslGuard, principal: str):
+    "The client has shown who it is."
+    before = guard.connection.caller.principal
+    if guard.again and principal != before:
+        raise Denied('Cannot change principals during re-authentication from '
+                     f'{before.replace(":", ".", 1)}: {principal.replace(":", ".", 1)}')
+    guard.connection.caller = guard.connection.caller._replace(principal=principal)
+    guard.connection.reader.max_size, guard.exchange, guard.state = guard.largest, None, COMPLETE
+    if guard.config.max_reauth_ms: guard.expires = guard.clock() + guard.config.max_reauth_ms / 1000
 
-    def step(self, token: bytes) -> bytes:
-        "One message of the mechanism. After the last one, the client is in."
-        said = self.exchange.step(token)
-        if self.exchange.user is not None: self.admit(f'User:{self.exchange.user}')
-        return said
+# %% ../../nbs/46_security.sasl.ipynb #848ed603
+def authenticate(guard: SaslGuard, frame: bytes):
+    "A message of the mechanism, in a request; or bare, after a handshake of version 0."
+    if not guard.with_headers: return authenticate_bare(guard, frame)
+    api, version, header, request = read_allowed(frame, sasl_authenticate, sasl_handshake, api_versions)
+    response = partial(write_response, api, version, header.correlation_id)
+    if api is not sasl_authenticate:
+        not_now = api.response(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+        return reject(guard, 'not the moment for that', response(not_now))
+    if guard.state == REAUTH_BAD_MECHANISM: return reject(guard, 'another mechanism than before')
+    try: token = evaluate_response(guard, request.auth_bytes)
+    except Denied as denial:
+        failed = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=str(denial))
+        return reject(guard, f'{guard.mechanism} failed', response(failed))
+    lifetime = guard.config.max_reauth_ms if guard.state == COMPLETE else 0
+    return response(SaslAuthenticateResponse(auth_bytes=token, session_lifetime_ms=lifetime))
 
-    def admit(self, principal: str):
-        before = self.connection.caller.principal
-        if self.again and principal != before:
-            raise Denied('Cannot change principals during re-authentication from '
-                         f'{before.replace(":", ".", 1)}: {principal.replace(":", ".", 1)}')
-        self.connection.caller = self.connection.caller._replace(principal=principal)
-        self.connection.reader.max_size, self.exchange, self.state = self.largest, None, self.admitted
-        if self.config.max_reauth_ms: self.expires = self.clock() + self.config.max_reauth_ms / 1000
+def authenticate_bare(guard: SaslGuard, frame: bytes):
+    "A message of the mechanism, and nothing else."
+    if guard.state == REAUTH_BAD_MECHANISM: return reject(guard, 'another mechanism than before')
+    try: token = evaluate_response(guard, frame)
+    except Denied: return reject(guard, f'{guard.mechanism} failed')
+    return Int32.write(len(token)) + token
 
 # ### Inside
 # %% ../../nbs/46_security.sasl.ipynb #eedcb2f4
-class SaslGuard(Authenticating):
-    "Stands before a connection until its client has shown who it is; and looks in again when that was long ago."
-    def admitted(self, frame: bytes):
-        if self.expires is not None:
-            now = self.clock()
-            if frame[:2] == b'\0\x11' and (self.tried is None or now - self.tried >= 1):   # once a second
-                self.tried, self.again, self.connection.reader.max_size = now, True, self.config.max_receive
-                return self.greeted(frame)
-            if now > self.expires: raise Refused('a client has not shown again in time who it is')
-        return self.connection.answer(frame)
+def serve_or_reauthenticate(guard: SaslGuard, frame: bytes):
+    "A client that is in for a while: its requests are served, until it has to show again who it is."
+    now = guard.clock()
+    if frame[:2] == b'\0\x11' and (guard.tried is None or now - guard.tried >= 1):   # once a second
+        guard.tried, guard.again, guard.connection.reader.max_size = now, True, guard.config.max_receive
+        return handshake_request(guard, frame)
+    if now > guard.expires: raise Refused('a client has not shown again in time who it is')
+    return guard.serve(frame)
+
+IN_STATE = {HANDSHAKE_OR_VERSIONS_REQUEST: handshake_or_versions_request, HANDSHAKE_REQUEST: handshake_request,
+            AUTHENTICATE: authenticate, REAUTH_BAD_MECHANISM: authenticate, COMPLETE: serve_or_reauthenticate}

@@ -10,11 +10,12 @@ __all__ = ['init_producer_id', 'InitProducerIdRequest', 'InitProducerIdResponse'
 from ..wire.primitives import *
 from ..wire.schema import *
 from ..wire.codes import CLUSTER_NAME, ApiError, ErrorCode, Operation, Resource
-from ..apis.api import Api
+from ..apis.api import Api, Call
 from ..log.partition import StorageError
 from ..cluster.controller import Controller
 
 # %% ../../nbs/43_transactions.producers.ipynb #2ded0419
+# v3: who the producer was so far; v4: error 90 where it was 47; v5: error 120
 @message(api_key=22, versions='0-5', flexible='2+')
 class InitProducerIdRequest:
     "Who am I? With a transactional id, I come back as the one that I was."
@@ -46,13 +47,13 @@ class ProducerIds:
 
 # ## The answer
 # %% ../../nbs/43_transactions.producers.ipynb #1339455a
-def may_produce(request: InitProducerIdRequest, broker) -> int:
+def may_produce(request: InitProducerIdRequest, call: Call) -> int:
     "The error for a caller who may not have an id."
     if request.transactional_id is None:
-        allowed = broker.allows(Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, CLUSTER_NAME) \
-            or broker.allows_some(Operation.WRITE, Resource.TOPIC)   # who may write at all may do so with an id
+        allowed = call.allows(Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, CLUSTER_NAME) \
+            or call.allows_some(Operation.WRITE, Resource.TOPIC)   # to write at all includes to do it with an id
         return ErrorCode.NONE if allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-    allowed = broker.allows(Operation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id)
+    allowed = call.allows(Operation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id)
     return ErrorCode.NONE if allowed else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 # %% ../../nbs/43_transactions.producers.ipynb #0de56c2b
@@ -61,26 +62,26 @@ def told(error: int, version: int, since: int = 2) -> int:
     return ErrorCode.INVALID_PRODUCER_EPOCH if error == ErrorCode.PRODUCER_FENCED and version < since else error
 
 def no_producer_id(error: int, version: int) -> InitProducerIdResponse:
-    "Why somebody didn't get an id."
+    "Why a producer didn't get an id."
     return InitProducerIdResponse(error_code=told(error, version, since=4), producer_epoch=-1)
 
 # %% ../../nbs/43_transactions.producers.ipynb #ed7ea3f4
-def answer_init_producer_id(request: InitProducerIdRequest, version: int, broker) -> InitProducerIdResponse:
+def answer_init_producer_id(request: InitProducerIdRequest, call: Call) -> InitProducerIdResponse:
     "An id for a producer; for one with a transactional id, what its coordinator says."
-    error = may_produce(request, broker)
+    error = may_produce(request, call)
     if (request.producer_id == -1) != (request.producer_epoch == -1): error = error or ErrorCode.INVALID_REQUEST
-    if error: return no_producer_id(error, version)
-    if request.transactional_id is not None: return init_transactional(request, version, broker)
-    try: return InitProducerIdResponse(producer_id=broker.transactions.producer_ids.next())
-    except StorageError: return no_producer_id(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, version)   # try again
+    if error: return no_producer_id(error, call.version)
+    if request.transactional_id is not None: return init_transactional(request, call)
+    try: return InitProducerIdResponse(producer_id=call.node.transactions.producer_ids.next())
+    except StorageError: return no_producer_id(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, call.version)   # try again
 
-def init_transactional(request: InitProducerIdRequest, version: int, broker) -> InitProducerIdResponse:
+def init_transactional(request: InitProducerIdRequest, call: Call) -> InitProducerIdResponse:
     "What the coordinator of its transactions says to a producer (chapter 44)."
     expected = (request.producer_id, request.producer_epoch) if request.producer_id != -1 else None
     wanted = request.transactional_id, request.transaction_timeout_ms, expected
-    try: txn = broker.transactions.init_producer_id(*wanted)
-    except ApiError as problem: return no_producer_id(problem.code, version)
-    except StorageError: return no_producer_id(ErrorCode.COORDINATOR_NOT_AVAILABLE, version)
+    try: txn = call.node.transactions.init_producer_id(*wanted)
+    except ApiError as problem: return no_producer_id(problem.code, call.version)
+    except StorageError: return no_producer_id(ErrorCode.COORDINATOR_NOT_AVAILABLE, call.version)
     return InitProducerIdResponse(producer_id=txn.producer_id, producer_epoch=txn.producer_epoch)
 
 init_producer_id = Api(InitProducerIdRequest, InitProducerIdResponse, answer_init_producer_id)

@@ -20,8 +20,8 @@ from kafka_scratch.wire.frames import RequestHeader
 from kafka_scratch.cluster.logs import end_logs
 from kafka_scratch.wire.primitives import Int32
 from kafka_scratch.log.segments import file_name
-from kafka_scratch.transactions.apis import ListTransactionsRequest, ListTransactionsResponse
-from kafka_scratch.transactions.coordinator import STATES
+from kafka_scratch.transactions.admin import ListTransactionsRequest, ListTransactionsResponse
+from kafka_scratch.transactions.state import STATES
 
 pytestmark = needs_kafka
 confluent_kafka = pytest.importorskip('confluent_kafka')

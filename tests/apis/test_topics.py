@@ -20,7 +20,7 @@ from benchmarks import real_kafka
 from broker_process import running
 from log_by_hand import fetch, message_batch, produce, read_fetch, read_produce
 from recording import recorded
-from kafka_scratch.security.acls import AclCreation, CreateAclsRequest, create_acls
+from kafka_scratch.security.acl_apis import AclCreation, CreateAclsRequest, create_acls
 from kafka_scratch.wire.codes import ApiError, ErrorCode, Operation, Resource
 from kafka_scratch.cluster.image import Image, broker_registered
 from kafka_scratch.cluster.logs import remove_deleted

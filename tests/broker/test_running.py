@@ -179,7 +179,7 @@ def test_directories_are_taken_before_the_start_and_released_if_it_fails(tmp_pat
 
 def test_clients_of_a_start_that_fails_are_hung_up_on(tmp_path, monkeypatch):
     lines = []
-    class Late(running.Node):
+    class Late(running.Server):
         async def start(self):
             await super().start()
             lines.append(socket.create_connection(('127.0.0.1', self.ports[0])))
@@ -192,7 +192,7 @@ def test_clients_of_a_start_that_fails_are_hung_up_on(tmp_path, monkeypatch):
             line.setblocking(False)
             try: assert line.recv(1) == b''
             except ConnectionError: pass
-    monkeypatch.setattr(running, 'Node', Late)
+    monkeypatch.setattr(running, 'Server', Late)
     asyncio.run(start())
 
 

@@ -21,7 +21,7 @@ from security_by_hand import AUTHORIZER, JAAS, USERS, Certificates, doors, needs
 sys.path.insert(0, str(ROOT))
 from benchmarks import real_kafka
 
-from kafka_scratch.security.acls import AlterUserScramCredentialsRequest, ScramCredentialUpsertion, alter_user_scram_credentials
+from kafka_scratch.security.scram_apis import AlterUserScramCredentialsRequest, ScramCredentialUpsertion, alter_user_scram_credentials
 from kafka_scratch.apis.api_versions import ApiVersion, ApiVersionsResponse, api_versions
 from kafka_scratch.client.client import Client, Line, NoBroker, find_topics
 from kafka_scratch.cluster.config import ConfigError

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from kafka_scratch.groups import classic_apis
-from kafka_scratch.apis.api import Call, Caller, Later, find_api
-from kafka_scratch.broker.server import Broker
+from kafka_scratch.cluster.image import Image
+from kafka_scratch.apis.api import Node, Call, Caller, Later, find_api
 from kafka_scratch.cluster.config import Properties
 from kafka_scratch.groups.coordinator import GroupCoordinator, Timers, read_key, read_state, replay
 from kafka_scratch.log.partition import StorageError
@@ -49,7 +49,7 @@ class GroupNode:
         for offset, (key, value) in enumerate(written):
             replay(self.coordinator, SimpleNamespace(producer_id=-1, partition=0, timestamp=0), key, value, offset)
         self.store.pairs += written
-        self.node = Broker(apis=apis)
+        self.node = Node(apis.values(), image=Image())
         self.node.groups, self.node.now = self.coordinator, lambda: self.clock
         for group in list(self.coordinator.groups.values()): group.loaded(self.clock)
 

@@ -1,13 +1,23 @@
 "A whole node, without sockets and with a clock that is turned by hand."
 from pathlib import Path
 
-from kafka_scratch.apis.api import Caller
-from kafka_scratch.broker.node import complete_node, make_node, start_node
+from kafka_scratch.apis.api import Caller, Node
+from kafka_scratch.apis.fetch import Sessions
+from kafka_scratch.broker.node import complete_node, first_apis, make_node, start_node
 from kafka_scratch.cluster.config import read_config
 from kafka_scratch.cluster.controller import topic_records
+from kafka_scratch.cluster.image import Image
+from kafka_scratch.cluster.logs import Logs
 from kafka_scratch.cluster.records import FeatureLevelRecord
 
 START = 1_794_845_000_000   # milliseconds since 1970
+
+
+def bare_node() -> Node:
+    "The APIs that a node has at first, and nothing to answer from."
+    return Node(first_apis(), image=Image(), logs=Logs([], 1), sessions=Sessions())
+
+
 FEW = 'transaction.state.log.num.partitions=1\noffsets.topic.num.partitions=1\n'
 
 

@@ -18,6 +18,7 @@ import pytest
 from broker_process import ROOT, BrokerProcess, environment, free_port, properties, run_to_end, running, wait_until
 from by_hand import api_versions, metadata_log, read_api_versions, write_log
 from kafka_scratch.cluster import logs as log_dirs
+from kafka_scratch.broker.node import make_node
 from kafka_scratch.broker.server import Server
 from kafka_scratch.cluster.config import read_config
 from kafka_scratch.groups.offsets import OffsetCommitKey, OffsetCommitValue
@@ -270,7 +271,7 @@ async def serving(tmp_path, **settings):
     "A server in this process, with a topic `foo` that exists and was written to, so that its files are there."
     write_log(tmp_path/'logs', metadata_log(foo=2))
     lines = {'node.id': 1, 'listeners': 'PLAINTEXT://127.0.0.1:0', 'log.dirs': tmp_path/'logs', 'log.flush.interval.messages': 1, **settings}
-    server = Server(read_config(''.join(f'{name}={value}\n' for name, value in lines.items())))
+    server = Server(make_node(read_config(''.join(f'{name}={value}\n' for name, value in lines.items()))))
     await server.start()
     try: yield server
     finally: await server.stop()
@@ -333,7 +334,7 @@ def test_those_that_come_together_share_a_flush(tmp_path, syncing):
             before = len(syncing.calls)
             syncing.hold()
             for number, client in enumerate(clients): client.send(storing(b'%d' % number, number))
-            await until(lambda: server.logs.opened()[0].end_offset == n + 1, 'all of them to be written')
+            await until(lambda: server.node.logs.opened()[0].end_offset == n + 1, 'all of them to be written')
             syncing.may_return.release(n)
             answers = [await client.frame() for client in clients]
             assert sorted(outcome(answer)[1] for answer in answers) == [*range(1, n + 1)] and {outcome(answer)[0] for answer in answers} == {0}
@@ -374,7 +375,7 @@ def test_what_came_during_a_flush_waits_for_the_next_one(tmp_path, syncing):
             one.send(storing(b'x' * 10))
             await until(lambda: len(syncing.calls) == 2, 'the first fsync')
             two.send(storing(b'y' * 10))
-            await until(lambda: server.logs.opened()[0].end_offset == 3, 'the second to be written')
+            await until(lambda: server.node.logs.opened()[0].end_offset == 3, 'the second to be written')
             syncing.may_return.release()
             assert outcome(await one.frame()) == (0, 1)
             await until(lambda: len(syncing.calls) == 3, 'the second fsync')
@@ -420,7 +421,7 @@ def test_an_fsync_that_fails(tmp_path, syncing):
         assert not any('foo-0' in call for call in syncing.calls)   # a second sync would succeed, and prove nothing
         assert not (tmp_path/'logs'/log_dirs.CLEAN).exists()        # so the next start looks for itself
         async with serving(tmp_path) as server:
-            assert not server.logs.directories[0].clean
+            assert not server.node.logs.directories[0].clean
             client = await Connected.to(server)
             error, offset = outcome(await client.ask(storing(b'fourth')))
             assert error == 0 and await high_watermark(client) == offset + 1
@@ -480,9 +481,9 @@ def test_an_fsync_that_fails_covers_no_names(tmp_path, syncing):
             client = await Connected.to(server)
             syncing.error = errno.EIO
             assert outcome(await client.ask(storing(b'first'))) == (KAFKA_STORAGE_ERROR, -1)
-            assert server.logs.opened()[0].new_files
+            assert server.node.logs.opened()[0].new_files
             syncing.error = None
-            flush = log_dirs.begin_flush(server.logs.opened()[0])
+            flush = log_dirs.begin_flush(server.node.logs.opened()[0])
             assert str(tmp_path) in ' '.join(os.readlink(f'/proc/self/fd/{file.fd}') + '/' for file in flush.files if os.path.isdir(f'/proc/self/fd/{file.fd}'))
 
     asyncio.run(run())
@@ -498,7 +499,7 @@ def test_a_client_that_goes_away_during_a_flush(tmp_path, syncing):
             await until(lambda: len(syncing.calls) == 2, 'the fsync')
             one.writer.transport.abort()
             two.send(storing(b'third'))
-            await until(lambda: server.logs.opened()[0].end_offset == 3 and len(server.connections) == 1, 'it to be gone')
+            await until(lambda: server.node.logs.opened()[0].end_offset == 3 and len(server.connections) == 1, 'it to be gone')
             syncing.may_return.release(20)
             assert outcome(await two.frame()) == (0, 2)
             assert await high_watermark(two) == 3
@@ -576,7 +577,7 @@ with running_broker(sys.argv[1], {'doomed': 1, 'kept': 1}) as broker:
 
 def committed(broker) -> dict[str, set[str]]:
     "The topics for which groups have committed anything."
-    return {group: {topic for topic, _ in offsets} for group, offsets in broker.server.groups.offsets.items()}
+    return {group: {topic for topic, _ in offsets} for group, offsets in broker.server.node.groups.offsets.items()}
 
 
 def test_killed_between_the_end_of_a_topic_and_that_of_its_offsets(tmp_path):
@@ -585,26 +586,26 @@ def test_killed_between_the_end_of_a_topic_and_that_of_its_offsets(tmp_path):
     assert done.returncode == -signal.SIGKILL
     for _ in range(2):   # the second start has nothing left to do
         with running_broker(tmp_path/'logs') as broker:
-            assert committed(broker) == {'readers': {'kept'}} and 'doomed' not in broker.server.log.image.topics
-            end = {log.topic: log.end_offset for log in broker.server.logs.opened()}['__consumer_offsets']
+            assert committed(broker) == {'readers': {'kept'}} and 'doomed' not in broker.server.node.image.topics
+            end = {log.topic: log.end_offset for log in broker.server.node.logs.opened()}['__consumer_offsets']
             assert end == 3   # two offsets and a tombstone
     with running_broker(tmp_path/'logs', {'doomed': 1}) as broker: assert committed(broker) == {'readers': {'kept'}}
-    with running_broker(tmp_path/'logs') as broker: assert broker.server.log.image.deleted == set()   # it is there again
+    with running_broker(tmp_path/'logs') as broker: assert broker.server.node.image.deleted == set()   # it is there again
 
 
 def test_offsets_of_a_topic_that_the_metadata_do_not_know_yet_are_kept(tmp_path):
     "Somebody has put an older metadata log back. That a topic isn't in it doesn't mean that it was deleted."
     segment = tmp_path/'logs/__cluster_metadata-0/00000000000000000000.log'
     with running_broker(tmp_path/'logs', {'first': 1}) as broker:
-        broker.call(lambda: broker.server.groups.store.ensure())
+        broker.call(lambda: broker.server.node.groups.store.ensure())
         older = segment.read_bytes()
         broker.create_topics({'second': 1})
-        broker.call(lambda: commit_offset(broker.server.groups, 'readers', 'second', 42))
+        broker.call(lambda: commit_offset(broker.server.node.groups, 'readers', 'second', 42))
     newer = segment.read_bytes()
     for content in (older, newer):
         segment.write_bytes(content)
         with running_broker(tmp_path/'logs') as broker:
-            assert ('second' in broker.server.log.image.topics) == (content is newer) and committed(broker) == {'readers': {'second'}}
+            assert ('second' in broker.server.node.image.topics) == (content is newer) and committed(broker) == {'readers': {'second'}}
 
 
 def commit_offset(groups, group: str, topic: str, offset: int):

@@ -5,15 +5,17 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from size import budget
-from kafka_scratch.security.acls import (AclConfig, AclCreation, AlterUserScramCredentialsRequest, Authorizer, CreateAclsRequest, DeleteAclsFilter, DeleteAclsRequest,
-                                DescribeAclsRequest, DescribeUserScramCredentialsRequest, Rules, ScramCredentialUpsertion, alter_user_scram_credentials,
-                                answer_alter_user_scram_credentials, answer_create_acls, answer_delete_acls, answer_describe_user_scram_credentials, create_acls,
-                                decide, delete_acls, describe_acls, describe_client_quotas, describe_user_scram_credentials, host_text, matches, read_acl_config)
-from kafka_scratch.broker.server import Broker
+from kafka_scratch.security.acls import AclConfig, Authorizer, Rules, decide, host_text, read_acl_config
+from kafka_scratch.security.acl_apis import (AclCreation, CreateAclsRequest, DeleteAclsFilter, DeleteAclsRequest, DescribeAclsRequest, answer_create_acls,
+                                             answer_delete_acls, create_acls, delete_acls, describe_acls, matches)
+from kafka_scratch.security.scram_apis import (AlterUserScramCredentialsRequest, DescribeUserScramCredentialsRequest, ScramCredentialUpsertion,
+                                               alter_user_scram_credentials, answer_alter_user_scram_credentials, answer_describe_user_scram_credentials,
+                                               describe_user_scram_credentials)
+from kafka_scratch.security.quotas import describe_client_quotas
 from kafka_scratch.cluster.config import ConfigError, read_properties
 from kafka_scratch.apis.describe_topic_partitions import operations_on
 from kafka_scratch.wire.codes import Operation, Resource
-from kafka_scratch.apis.api import Caller, Refused, find_api
+from kafka_scratch.apis.api import Call, Caller, Node, Refused, find_api
 from kafka_scratch.cluster.image import Image, apply_record
 from kafka_scratch.cluster.records import AccessControlEntryRecord, ClientQuotaRecord, EntityData
 from kafka_scratch.log.partition import StorageError
@@ -115,10 +117,10 @@ def test_something_is_allowed_if_there_is_a_name_for_it(rules, caller, operation
 
 
 def test_bits():
-    broker = Broker(Image())
-    assert [operations_on(broker, kind, 'x') for kind in (Resource.TOPIC, Resource.CLUSTER, Resource.GROUP)] == [3576, 8096, 3400]   # as Kafka says without rules
-    broker.authorizer = lambda caller, operation, resource, name: operation in (Operation.READ, Operation.DESCRIBE)
-    assert operations_on(broker, Resource.TOPIC, 'x') == 1 << 3 | 1 << 8
+    node = Node(image=Image())
+    assert [operations_on(Call(0, node), kind, 'x') for kind in (Resource.TOPIC, Resource.CLUSTER, Resource.GROUP)] == [3576, 8096, 3400]   # as Kafka says without rules
+    node.authorizer = lambda caller, operation, resource, name: operation in (Operation.READ, Operation.DESCRIBE)
+    assert operations_on(Call(0, node), Resource.TOPIC, 'x') == 1 << 3 | 1 << 8
 
 
 @pytest.mark.parametrize('address, text', [('127.0.0.1', '127.0.0.1'), ('::1', '0:0:0:0:0:0:0:1'), ('::ffff:1.2.3.4', '1.2.3.4'), ('fe80::a%lo', 'fe80:0:0:0:0:0:0:a')])
@@ -127,18 +129,22 @@ def test_addresses_as_java_writes_them(address, text): assert host_text(address)
 
 # --- The record -------------------------------------------------------------------------------------------------------
 
-class Desk:
-    "A broker with an authorizer, and a controller without a disk."
-    def __init__(self, secured: bool = True):
-        apis = describe_acls, create_acls, delete_acls, describe_client_quotas, describe_user_scram_credentials, alter_user_scram_credentials
-        self.broker, self.full = Broker(Image(), apis={api.key: api for api in apis}), False
-        self.broker.controller = SimpleNamespace(write=self.write)
-        if secured: self.broker.authorizer = Authorizer(AclConfig(frozenset({'User:ANONYMOUS'}), False), lambda: self.broker.image)
+class Disk:
+    "A controller that writes into an image, until it is full."
+    def __init__(self, image: Image): self.image, self.full = image, False
 
     def write(self, records):
         if self.full and records: raise StorageError('no space left')
-        for record in records: apply_record(self.broker.image, record)
-        self.broker.image.last_offset += len(records)
+        for record in records: apply_record(self.image, record)
+        self.image.last_offset += len(records)
+
+
+def small_node(secured: bool = True) -> Node:
+    "A node with an authorizer, and a controller without a disk."
+    apis, image = (describe_acls, create_acls, delete_acls, describe_client_quotas, describe_user_scram_credentials, alter_user_scram_credentials), Image()
+    node = Node(apis, image=image, controller=Disk(image))
+    if secured: node.authorizer = Authorizer(AclConfig(frozenset({'User:ANONYMOUS'}), False), lambda: image)
+    return node
 
 
 def unordered(value):
@@ -159,20 +165,20 @@ QUOTAS = [({'user': 'u1'}, 'producer_byte_rate', 1024.), ({'user': 'u1'}, 'consu
 
 @pytest.mark.parametrize('file, others', [('acls.jsonl', {'forbidden'}), ('scram-users.jsonl', {'forbidden-alter'}), ('quotas.jsonl', set())])
 def test_recorded(file, others):
-    desk, disabled, count = Desk(), Desk(secured=False), 0
-    desk.write([ClientQuotaRecord(entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()], key=key, value=value)
+    secured, disabled, count = small_node(), small_node(secured=False), 0
+    secured.controller.write([ClientQuotaRecord(entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()], key=key, value=value)
                 for entity, key, value in QUOTAS])
     for case in recorded(file):
-        broker = (disabled if case['listener'] == 'OPEN' else desk).broker
+        node = disabled if case['listener'] == 'OPEN' else secured
         caller = Caller('User:alice' if case['listener'] == 'SASL_PLAINTEXT' else 'User:ANONYMOUS')
         for step in case['steps']:
             frame, theirs = bytes.fromhex(step['request_hex'])[4:], bytes.fromhex(step['response_hex'] or '')
             if frame[:2] in (b'\0\x11', b'\0\x24'): continue   # who it is
-            api, version = find_api(frame, broker.apis)
+            api, version = find_api(frame, node.apis)
             if not theirs:
-                with pytest.raises(Refused): broker.answer(frame, caller)
+                with pytest.raises(Refused): node.answer(frame, caller)
                 continue
-            ours, theirs = (api.response.decode(said, version, 8 + api.response_header_version(version)) for said in (broker.answer(frame, caller), theirs))
+            ours, theirs = (api.response.decode(said, version, 8 + api.response_header_version(version)) for said in (node.answer(frame, caller), theirs))
             if case['name'] in others: ours, theirs = without_words(ours), without_words(theirs)
             assert unordered(ours) == unordered(theirs), case['name']
             count += 1
@@ -180,50 +186,49 @@ def test_recorded(file, others):
 
 
 def test_a_disk_that_is_full():
-    desk = Desk()
-    desk.full, broker = True, desk.broker
+    node = small_node()
+    node.controller.full = True
     new = AclCreation(resource_type=2, resource_name='x', principal='User:x', host='*', operation=3, permission_type=3)
-    assert [result.error_code for result in answer_create_acls(CreateAclsRequest(creations=[new, new]), 3, broker).results] == [56, 56]
+    assert [result.error_code for result in answer_create_acls(CreateAclsRequest(creations=[new, new]), Call(3, node)).results] == [56, 56]
     key = ScramCredentialUpsertion(name='x', mechanism=1, iterations=4096, salt=b'x', salted_password=b'x')
-    said = answer_alter_user_scram_credentials(AlterUserScramCredentialsRequest(upsertions=[key]), 0, broker)
-    assert [(result.user, result.error_code) for result in said.results] == [('x', 56)] and not broker.image.acls and not broker.image.scram
-    desk.full = False
-    answer_create_acls(CreateAclsRequest(creations=[new]), 3, broker)
-    desk.full = True
+    said = answer_alter_user_scram_credentials(AlterUserScramCredentialsRequest(upsertions=[key]), Call(0, node))
+    assert [(result.user, result.error_code) for result in said.results] == [('x', 56)] and not node.image.acls and not node.image.scram
+    node.controller.full = False
+    answer_create_acls(CreateAclsRequest(creations=[new]), Call(3, node))
+    node.controller.full = True
     every = DeleteAclsFilter(resource_type_filter=1, resource_name_filter=None, pattern_type_filter=1, principal_filter=None, host_filter=None, operation=1, permission_type=1)
-    assert answer_delete_acls(DeleteAclsRequest(filters=[every]), 3, broker).filter_results[0].error_code == 56 and len(broker.image.acls) == 1
+    assert answer_delete_acls(DeleteAclsRequest(filters=[every]), Call(3, node)).filter_results[0].error_code == 56 and len(node.image.acls) == 1
 
 
 def test_too_much_at_a_time():
     "More than ten thousand records are refused as a whole; exactly so many are written."
-    desk = Desk()
+    node = small_node()
     def new(n): return AclCreation(resource_type=2, resource_name=f'x{n}', principal='User:x', host='*', operation=3, permission_type=3)
     def key(n): return ScramCredentialUpsertion(name=f'x{n}', mechanism=1, iterations=4096, salt=b'x', salted_password=b'x')
-    said = answer_create_acls(CreateAclsRequest(creations=[new(n) for n in range(10_001)]), 3, desk.broker)
-    assert {each.error_code for each in said.results} == {44} and len(said.results) == 10_001 and not desk.broker.image.acls
-    said = answer_create_acls(CreateAclsRequest(creations=[new(n) for n in range(10_000)]), 3, desk.broker)
-    assert {each.error_code for each in said.results} == {0} and len(desk.broker.image.acls) == 10_000
+    said = answer_create_acls(CreateAclsRequest(creations=[new(n) for n in range(10_001)]), Call(3, node))
+    assert {each.error_code for each in said.results} == {44} and len(said.results) == 10_001 and not node.image.acls
+    said = answer_create_acls(CreateAclsRequest(creations=[new(n) for n in range(10_000)]), Call(3, node))
+    assert {each.error_code for each in said.results} == {0} and len(node.image.acls) == 10_000
     every = DeleteAclsFilter(resource_type_filter=1, resource_name_filter=None, pattern_type_filter=1, principal_filter=None, host_filter=None, operation=1, permission_type=1)
-    said = answer_delete_acls(DeleteAclsRequest(filters=[every, every]), 3, desk.broker)
-    assert [each.error_code for each in said.filter_results] == [44, 44] and len(desk.broker.image.acls) == 10_000
-    said = answer_alter_user_scram_credentials(AlterUserScramCredentialsRequest(upsertions=[key(n) for n in range(10_001)]), 0, desk.broker)
-    assert {each.error_code for each in said.results} == {44} and not desk.broker.image.scram
+    said = answer_delete_acls(DeleteAclsRequest(filters=[every, every]), Call(3, node))
+    assert [each.error_code for each in said.filter_results] == [44, 44] and len(node.image.acls) == 10_000
+    said = answer_alter_user_scram_credentials(AlterUserScramCredentialsRequest(upsertions=[key(n) for n in range(10_001)]), Call(0, node))
+    assert {each.error_code for each in said.results} == {44} and not node.image.scram
 
 
 def test_keys_are_never_told():
-    desk = Desk()
+    node = small_node()
     key = ScramCredentialUpsertion(name='x', mechanism=1, iterations=4096, salt=b'salt-of-x', salted_password=b'password-of-x')
-    answer_alter_user_scram_credentials(AlterUserScramCredentialsRequest(upsertions=[key]), 0, desk.broker)
-    said = answer_describe_user_scram_credentials(DescribeUserScramCredentialsRequest(users=None), 0, desk.broker).encode(0)
-    record = desk.broker.image.scram[1, 'x']
+    answer_alter_user_scram_credentials(AlterUserScramCredentialsRequest(upsertions=[key]), Call(0, node))
+    said = answer_describe_user_scram_credentials(DescribeUserScramCredentialsRequest(users=None), Call(0, node)).encode(0)
+    record = node.image.scram[1, 'x']
     assert b'-of-x' not in said and record.stored_key not in said and b'password-of-x' not in record.encode(0)
 
 
 def test_who_may_not_asks_for_all_users():
     "A real broker doesn't answer that at all."
-    desk = Desk()
-    desk.broker.caller = Caller('User:alice')
-    said = answer_describe_user_scram_credentials(DescribeUserScramCredentialsRequest(users=None), 0, desk.broker)
+    node = small_node()
+    said = answer_describe_user_scram_credentials(DescribeUserScramCredentialsRequest(users=None), Call(0, node, Caller('User:alice')))
     assert (said.error_code, said.results) == (31, [])
 
 

@@ -9,8 +9,7 @@ from hypothesis import example, given, strategies as st
 
 from size import budget
 from kafka_scratch.apis.api_versions import api_versions
-from kafka_scratch.apis.api import Later
-from kafka_scratch.broker.server import Broker
+from kafka_scratch.apis.api import Later, Node
 from kafka_scratch.cluster.config import ConfigError, Listener, read_properties
 from kafka_scratch.apis.api import PEEK, Caller, Refused
 from kafka_scratch.cluster.image import Image
@@ -18,7 +17,7 @@ from kafka_scratch.apis.metadata import metadata
 from kafka_scratch.cluster.records import UserScramCredentialRecord
 from kafka_scratch.wire.primitives import DecodeError, Int32
 from kafka_scratch.security.sasl import (MECHANISMS, SCRAM, Denied, SaslAuthenticateRequest, SaslAuthenticateResponse, SaslConfig, SaslGuard, SaslHandshakeRequest, Scram,
-                                check_plain, nobody, parse_jaas, read_sasl_config, sasl_authenticate, sasl_handshake, scram_keys)
+                                check_plain, complete, nobody, parse_jaas, read_sasl_config, sasl_authenticate, sasl_handshake, scram_keys)
 from security_by_hand import JAAS, PLAIN_MODULE, USERS, Prover, framed, recorded
 
 
@@ -35,8 +34,8 @@ class Talk:
     def __init__(self, lifetime: int = 0, nonce: str | None = None, mechanisms=MECHANISMS):
         self.now, self.caller, self.closed, self.served = 0.0, Caller(host='10.1.2.3'), False, []
         self.reader = SimpleNamespace(max_size=104_857_600)
-        self.broker = Broker(Image(), apis={api.key: api for api in (metadata, sasl_handshake, api_versions, sasl_authenticate)})
-        self.guard = SaslGuard(self, SaslConfig(list(mechanisms), USERS, 524_288, lifetime, 100), lambda *key: KNOWN.get(key), lambda: self.now)
+        self.broker = Node([metadata, sasl_handshake, api_versions, sasl_authenticate], image=Image())
+        self.guard = SaslGuard(self, self.answer, SaslConfig(list(mechanisms), USERS, 524_288, lifetime, 100), lambda *key: KNOWN.get(key), lambda: self.now)
         if nonce is not None: self.guard.begin = lambda mechanism: Scram(mechanism, self.guard.find, nonce)
 
     def answer(self, frame: bytes):
@@ -76,7 +75,7 @@ def nonce_of(case: dict) -> str | None:
 @pytest.mark.parametrize('case', [case for case in CASES if case['name'] not in STRANGERS | IN_BETWEEN], ids=lambda case: case['name'])
 def test_recorded(case):
     talk = Talk(3000 if case['listener'] == 'SHORT' else 0, nonce_of(case))
-    if case['listener'] == 'PLAINTEXT': talk.guard.admit('User:ANONYMOUS')
+    if case['listener'] == 'PLAINTEXT': complete(talk.guard, 'User:ANONYMOUS')
     for step in case['steps']:
         talk.now += step.get('after_seconds', 0)
         said, theirs = talk.ask(bytes.fromhex(step['request_hex'])), step['response_hex']

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from broker_process import PATIENCE, ROOT, Client as Raw, environment, wait_until
-from kafka_scratch.security.acls import AlterUserScramCredentialsRequest, ScramCredentialUpsertion, alter_user_scram_credentials
+from kafka_scratch.security.scram_apis import AlterUserScramCredentialsRequest, ScramCredentialUpsertion, alter_user_scram_credentials
 from kafka_scratch.client.client import Client, Line, fetch_from, find_topics, send_batch
 from kafka_scratch.apis.configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest, incremental_alter_configs
 from kafka_scratch.cluster.settings import BROKER
@@ -177,7 +177,7 @@ def test_a_client_of_ours_that_logs_in(full):
     with running_broker(**SASL) as broker:
         broker.server.note = lambda text: None
         user = UserScramCredentialRecord(name='sam', mechanism=1, iterations=4096, salt=b'sea salt', stored_key=bytes(32), server_key=bytes(32))
-        broker.call(broker.server.controller.write, [user])
+        broker.call(broker.server.node.controller.write, [user])
         lines, _ = traced(broker, full)
         for mechanism, name in (('PLAIN', 'alice'), ('SCRAM-SHA-256', 'sam')):
             jaas = f'{MODULES[mechanism]} required username="{name}" password="{PASSWORD}";'

@@ -6,6 +6,7 @@ import pytest
 from broker_process import running
 from small_node import SmallNode
 
+from kafka_scratch.apis.api import Call
 from kafka_scratch.wire.codes import ErrorCode, Operation, Resource
 from kafka_scratch.log.partition import StorageError
 from kafka_scratch.transactions.producers import InitProducerIdRequest, InitProducerIdResponse, ProducerIds, answer_init_producer_id
@@ -16,7 +17,7 @@ EDGE = Path(__file__).parents[1]/'fixtures'/'wire'/'edge'/'other-apis.jsonl'
 
 
 def init(node, version=5, **request) -> InitProducerIdResponse:
-    return answer_init_producer_id(InitProducerIdRequest(**{'transactional_id': None, **request}), version, node)
+    return answer_init_producer_id(InitProducerIdRequest(**{'transactional_id': None, **request}), Call(version, node))
 
 
 def send(node, producer_id: int, sequence: int, *values: bytes, epoch: int = 0, topic: str = 'pay', version: int = 11) -> tuple[int, int]:

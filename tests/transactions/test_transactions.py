@@ -1,4 +1,4 @@
-"""Transactions: what Apache Kafka 4.1.1 answered in long conversations, what it wrote into its diary, and what is left of ours after a crash.
+"""Transactions: what Apache Kafka 4.1.1 answered in long conversations, what it wrote into its transaction log, and what is left of ours after a crash.
 
 The conversations are in `fixtures/wire/recorded/transactions-tv*.jsonl`: three times nearly the same one, with a Kafka whose cluster has agreed
 on level 0, 1 or 2 of `transaction.version` (`record_transactions.py`). They are held again here, frame by frame, in their order.
@@ -18,8 +18,10 @@ from kafka_scratch.log.partition import LogConfig, StorageError
 from kafka_scratch.wire.primitives import Int16
 from kafka_scratch.log.records import TRANSACTIONAL, Record, read_batches, read_records, write_batch
 from kafka_scratch.wire.schema import kafka_json
-from kafka_scratch.transactions.coordinator import COMPLETE_ABORT, COMPLETE_COMMIT, LAST_EPOCH, ONGOING, STATES, TransactionLogKey
-from kafka_scratch.transactions.coordinator import TransactionLogValue, from_value
+from kafka_scratch.apis.api import Call
+from kafka_scratch.transactions.coordinator import add_partitions_to_transaction, append_transaction_to_log, end_transaction
+from kafka_scratch.transactions.state import COMPLETE_ABORT, COMPLETE_COMMIT, LAST_EPOCH, ONGOING, STATES, TransactionLogKey
+from kafka_scratch.transactions.state import TransactionLogValue, from_value
 
 RECORDED = Path(__file__).parents[1]/'fixtures'/'wire'/'recorded'
 LEVELS = 0, 1, 2
@@ -57,7 +59,7 @@ def hold(node: SmallNode, step: dict) -> bytes:
     if 'later_ms' in step: node.turn_clock(step['later_ms'])
     if 'epoch_before' in step:   # where Kafka was asked thirty thousand times
         name, epoch = step['epoch_before']
-        node.transactions.write(node.transactions.transactions[name]._replace(producer_epoch=epoch))
+        append_transaction_to_log(node.transactions, node.transactions.transactions[name]._replace(producer_epoch=epoch))
     return node.answer(bytes.fromhex(step['request_hex'])[4:])
 
 
@@ -91,7 +93,7 @@ def test_answers_to_what_no_client_asks_are_kafkas(tmp_path):
     assert len(asked) > 100
 
 
-def diary(raw: bytes) -> list:
+def transaction_log(raw: bytes) -> list:
     "The records of a transaction log, without times; the epochs between 1 and the last ones of x, y and z are left out."
     found = []
     for record in (record for batch in read_batches(raw) for record in read_records(batch)):
@@ -104,10 +106,10 @@ def diary(raw: bytes) -> list:
     return found
 
 
-def test_diary_is_kafkas(talked):
+def test_transaction_log_is_kafkas(talked):
     node, level, _ = talked
-    ours = diary(Path(node.partition('__transaction_state').active.path).read_bytes())
-    kafkas = diary((RECORDED/f'transactions-tv{level}.__transaction_state-0.log').read_bytes())
+    ours = transaction_log(Path(node.partition('__transaction_state').active.path).read_bytes())
+    kafkas = transaction_log((RECORDED/f'transactions-tv{level}.__transaction_state-0.log').read_bytes())
     assert ours == kafkas
     assert len(ours) >= 29
 
@@ -143,9 +145,10 @@ class Plug:
 
 def send(node: SmallNode, topic: str, txn, sequence: int = 0, value: bytes = b'x'):
     from kafka_scratch.apis.produce import store
+    from kafka_scratch.log.validator import header_of
     batch = write_batch([Record(value=value)], attributes=TRANSACTIONAL, producer_id=txn.producer_id, producer_epoch=txn.producer_epoch,
                         base_sequence=sequence, base_timestamp=node.now(), max_timestamp=node.now())
-    store(node.logs.find(node.image.topics[topic], 0), batch, node.now())
+    store(node.logs.find(node.image.topics[topic], 0), batch, header_of(batch), node.now())
 
 
 def commit_offset(node: SmallNode, txn, offset: int, version: int = 3) -> int:
@@ -154,7 +157,7 @@ def commit_offset(node: SmallNode, txn, offset: int, version: int = 3) -> int:
     topic = TxnOffsetCommitRequestTopic(name='left', partitions=[TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata='')])
     request = TxnOffsetCommitRequest(transactional_id=txn.transactional_id, producer_id=txn.producer_id, producer_epoch=txn.producer_epoch,
                                      group_id='g', topics=[topic])
-    return answer_txn_offset_commit(request, version, node).topics[0].partitions[0].error_code
+    return answer_txn_offset_commit(request, Call(version, node)).topics[0].partitions[0].error_code
 
 
 def visible(node: SmallNode, topic: str) -> list[bytes]:
@@ -179,7 +182,7 @@ def begin(node: SmallNode, value: bytes, offset: int):
     "A transaction with a record in each of two topics, and an offset."
     txn = node.transactions.init_producer_id('pay', 60_000)
     store = node.groups.store
-    node.transactions.add_partitions(*txn[:3], BOTH | {(store.topic, store.partition_for('g'))})
+    add_partitions_to_transaction(node.transactions, *txn[:3], BOTH | {(store.topic, store.partition_for('g'))})
     for topic in ('left', 'right'): send(node, topic, txn, value=value)
     assert commit_offset(node, txn, offset) == 0
     return txn
@@ -193,11 +196,11 @@ def test_a_crash_at_every_write(tmp_path, monkeypatch, committed, client_transac
     for appends in range(6):
         node = SmallNode(tmp_path/str(appends))
         node.create({'left': 1, 'right': 1}, level)
-        node.transactions.end_transaction(*begin(node, b'before', 1)[:3], True, 0)
+        end_transaction(node.transactions, *begin(node, b'before', 1)[:3], True, 0)
         txn = begin(node, b'now', 2)
         with monkeypatch.context() as patch:
             Plug(patch, appends)
-            try: node.transactions.end_transaction(*txn[:3], committed, client_transaction_version)
+            try: end_transaction(node.transactions, *txn[:3], committed, client_transaction_version)
             except Unplugged: assert appends < 5
             else: assert appends == 5
         node.crash()
@@ -212,7 +215,7 @@ def test_a_crash_at_every_write(tmp_path, monkeypatch, committed, client_transac
         assert visible(node, 'left') == visible(node, 'right') == [b'before', *[b'now'] * counts]
         assert committed_offset(node) == 1 + counts and not node.groups.pending
         for topic in ('left', 'right'): assert node.partition(topic).stable_offset == node.partition(topic).end_offset
-        node.transactions.end_transaction(*begin(node, b'after', 3)[:3], True, 0)   # and it goes on
+        end_transaction(node.transactions, *begin(node, b'after', 3)[:3], True, 0)   # and it goes on
         assert visible(node, 'left')[-1] == b'after' and committed_offset(node) == 3
         node.crash()
 
@@ -234,7 +237,7 @@ def test_a_crash_while_the_broker_aborts(tmp_path, monkeypatch, appends):
         except ApiError as problem: assert problem.code == ErrorCode.CONCURRENT_TRANSACTIONS and not appends
     assert new.producer_id == old.producer_id and new.producer_epoch > old.producer_epoch
     assert visible(node, 'left') == visible(node, 'right') == [] and committed_offset(node) == -1
-    assert refusal(node.transactions.end_transaction, *old[:3], True, 0) == ErrorCode.PRODUCER_FENCED
+    assert refusal(end_transaction, node.transactions, *old[:3], True, 0) == ErrorCode.PRODUCER_FENCED
 
 
 def refusal(call, *arguments) -> int:
@@ -252,12 +255,12 @@ def test_a_disk_that_refuses_once(tmp_path, monkeypatch, appends):
     with monkeypatch.context() as patch:
         Plug(patch, appends, StorageError)
         if not appends:
-            with pytest.raises(StorageError): node.transactions.end_transaction(*txn[:3], True, 0)
+            with pytest.raises(StorageError): end_transaction(node.transactions, *txn[:3], True, 0)
             assert node.transactions.transactions['pay'].state == ONGOING
-        node.transactions.end_transaction(*txn[:3], True, 0)
+        end_transaction(node.transactions, *txn[:3], True, 0)
         if appends:
             assert node.transactions.is_ending(txn.producer_id) and node.notes
-            assert refusal(node.transactions.add_partitions, *txn[:3], {('left', 0)}) == ErrorCode.CONCURRENT_TRANSACTIONS
+            assert refusal(add_partitions_to_transaction, node.transactions, *txn[:3], {('left', 0)}) == ErrorCode.CONCURRENT_TRANSACTIONS
             assert refusal(node.transactions.init_producer_id, 'pay', 60_000) == ErrorCode.CONCURRENT_TRANSACTIONS
             assert commit_offset(node, txn, 7) == ErrorCode.CONCURRENT_TRANSACTIONS
             node.turn_clock(1000)
@@ -277,7 +280,7 @@ def test_every_step_is_on_the_disk_before_the_next(tmp_path, monkeypatch, messag
         steps.append((hosted.log.topic, hosted.log.recovery_point == hosted.log.end_offset))
         return offset
     monkeypatch.setattr(Logs, 'append_own', watched)
-    node.transactions.end_transaction(*txn[:3], True, 0)
+    end_transaction(node.transactions, *txn[:3], True, 0)
     node.groups.write('g', [(OffsetCommitKey(group='g', topic='left', partition=0), OffsetCommitValue(offset=1))])
     assert steps == [(topic, safe) for topic in ('__transaction_state', '__consumer_offsets', 'left', 'right', '__transaction_state', '__consumer_offsets')]
 
@@ -294,14 +297,14 @@ def test_a_disk_that_refuses_for_a_while(tmp_path, monkeypatch, good):
         return append_own(logs, *arguments)
     with monkeypatch.context() as patch:
         patch.setattr(Logs, 'append_own', refuses)
-        node.transactions.end_transaction(*txn[:3], True, 0)
+        end_transaction(node.transactions, *txn[:3], True, 0)
         for _ in range(5): node.turn_clock(1000)
         assert len(appends) == good + 1 and len(node.notes) == 1 and node.transactions.is_ending(txn.producer_id)
     node.turn_clock(1000)
     assert node.transactions.transactions['pay'].state == COMPLETE_COMMIT and not node.transactions.marked
     for topic in ('left', 'right'):
         assert [batch.control for batch in read_batches(Path(node.partition(topic).active.path).read_bytes())] == [False, True]
-    node.transactions.end_transaction(*begin(node, b'y', 2)[:3], True, 0)   # and the next one has its own markers
+    end_transaction(node.transactions, *begin(node, b'y', 2)[:3], True, 0)   # and the next one has its own markers
     assert visible(node, 'left') == visible(node, 'right') == [b'x', b'y'] and committed_offset(node) == 2
 
 
@@ -319,7 +322,7 @@ def test_offsets_when_the_disk_refuses(tmp_path, monkeypatch):
 def test_a_record_that_cannot_be_read(tmp_path, spoil):
     "It changes nothing: what was known before is still known."
     from kafka_scratch.groups.coordinator import write_key, write_state
-    from kafka_scratch.transactions.coordinator import to_value
+    from kafka_scratch.transactions.state import to_value
     node = SmallNode(tmp_path)
     known = node.transactions.init_producer_id('pay', 60_000)
     value = write_state(to_value(known._replace(producer_epoch=9)), 0)
@@ -329,15 +332,15 @@ def test_a_record_that_cannot_be_read(tmp_path, spoil):
     assert node.transactions.transactions['pay'].producer_epoch == known.producer_epoch and "can't be read" in node.notes[0]
 
 
-def test_a_diary_that_cannot_be_read_to_its_end(tmp_path):
+def test_a_transaction_log_that_cannot_be_read_to_its_end(tmp_path):
     "A transaction is complete, and the next one of its producer is open. The record that says so is damaged: the markers are not written again."
     node = SmallNode(tmp_path)
     node.create({'left': 1, 'right': 1}, 0)
     txn = node.transactions.init_producer_id('pay', 60_000)
     for sequence, value in enumerate([b'old', b'open']):
-        node.transactions.add_partitions(*txn[:3], {('left', 0)})
+        add_partitions_to_transaction(node.transactions, *txn[:3], {('left', 0)})
         send(node, 'left', txn, sequence, value)
-        if not sequence: node.transactions.end_transaction(*txn[:3], True, 0)
+        if not sequence: end_transaction(node.transactions, *txn[:3], True, 0)
     path = Path(node.partition('__transaction_state').active.path)
     end_logs(node.logs)   # in order: nothing will be checked at the start
     node.crash()
@@ -350,19 +353,19 @@ def test_a_diary_that_cannot_be_read_to_its_end(tmp_path):
     node.turn_clock(60_000)
     assert visible(node, 'left') == [b'old'] and node.partition('left').stable_offset == 2
     assert node.transactions.transactions == {} and not node.transactions.is_ending(txn.producer_id)
-    with pytest.raises(StorageError): node.transactions.end_transaction(*txn[:3], True, 0)
-    with pytest.raises(StorageError): node.transactions.add_partitions(*txn[:3], {('left', 0)})
+    with pytest.raises(StorageError): end_transaction(node.transactions, *txn[:3], True, 0)
+    with pytest.raises(StorageError): add_partitions_to_transaction(node.transactions, *txn[:3], {('left', 0)})
     with pytest.raises(StorageError): node.transactions.init_producer_id('pay', 60_000)
     assert node.transactions.admit(*txn[:3], [('right', 0)], True, True) == {('right', 0): ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
 
 def test_patterns_of_names(tmp_path):
     "A pattern comes from a client, and must not keep the broker busy for ever."
-    from kafka_scratch.transactions.apis import ListTransactionsRequest, answer_list_transactions
+    from kafka_scratch.transactions.admin import ListTransactionsRequest, answer_list_transactions
     node = SmallNode(tmp_path)
     for name in ('pay.one', 'pay.two', 'a' * 200): node.transactions.init_producer_id(name, 60_000)
     def listed(pattern):
-        response = answer_list_transactions(ListTransactionsRequest(transactional_id_pattern=pattern), 2, node)
+        response = answer_list_transactions(ListTransactionsRequest(transactional_id_pattern=pattern), Call(2, node))
         return response.error_code, sorted(each.transactional_id for each in response.transaction_states)
     assert listed('pay[.].*') == (0, ['pay.one', 'pay.two']) and listed('pay') == listed('(a+)+b') == (0, [])
     assert len(listed(None)[1]) == len(listed('')[1]) == 3 and listed('(')[0] == ErrorCode.INVALID_REGULAR_EXPRESSION
@@ -379,7 +382,7 @@ def test_a_transaction_that_takes_too_long(tmp_path):
     node.turn_clock(1)
     assert node.transactions.transactions['pay'].state == COMPLETE_ABORT
     assert visible(node, 'left') == [] and committed_offset(node) == -1
-    assert refusal(node.transactions.end_transaction, *txn[:3], True, 0) == ErrorCode.PRODUCER_FENCED
+    assert refusal(end_transaction, node.transactions, *txn[:3], True, 0) == ErrorCode.PRODUCER_FENCED
 
 
 @pytest.mark.parametrize('level', LEVELS)
@@ -388,19 +391,19 @@ def test_time_runs_out_in_the_last_epoch(tmp_path, level):
     node = SmallNode(tmp_path)
     node.create(TOPICS, level)
     txn = node.transactions.init_producer_id('pay', 10_000)
-    node.transactions.write(txn._replace(producer_epoch=LAST_EPOCH))
+    append_transaction_to_log(node.transactions, txn._replace(producer_epoch=LAST_EPOCH))
     who = 'pay', txn.producer_id, LAST_EPOCH
-    node.transactions.add_partitions(*who, {('tx.a', 0)}, 2)
+    add_partitions_to_transaction(node.transactions, *who, {('tx.a', 0)}, 2)
     node.turn_clock(10_000)
     assert node.transactions.transactions['pay'][1:3] == (txn.producer_id, LAST_EPOCH + 1)
-    assert refusal(node.transactions.end_transaction, *who, False, 2) == ErrorCode.PRODUCER_FENCED
+    assert refusal(end_transaction, node.transactions, *who, False, 2) == ErrorCode.PRODUCER_FENCED
     # a Kafka was here, and has given it away: then that ends, too
-    node.transactions.add_partitions('pay', txn.producer_id, LAST_EPOCH + 1, {('tx.a', 0)}, 2)
+    add_partitions_to_transaction(node.transactions, 'pay', txn.producer_id, LAST_EPOCH + 1, {('tx.a', 0)}, 2)
     node.crash()
     node = SmallNode(tmp_path, [node.clock[0] + 10_000])
     assert STATES[node.transactions.transactions['pay'].state] == 'CompleteAbort'
-    node.transactions.add_partitions('pay', txn.producer_id, LAST_EPOCH + 1, {('tx.a', 0)}, 2)
-    ended = node.transactions.end_transaction('pay', txn.producer_id, LAST_EPOCH + 1, True, 2)
+    add_partitions_to_transaction(node.transactions, 'pay', txn.producer_id, LAST_EPOCH + 1, {('tx.a', 0)}, 2)
+    ended = end_transaction(node.transactions, 'pay', txn.producer_id, LAST_EPOCH + 1, True, 2)
     assert ended.producer_id != txn.producer_id and ended.producer_epoch == 0
 
 
@@ -419,11 +422,11 @@ def test_many_transactions_leave_few_timers(tmp_path):
     node.create({'left': 1, 'right': 1})
     txn = node.transactions.init_producer_id('pay', 60_000)
     for _ in range(200):
-        node.transactions.add_partitions(*txn[:3], BOTH)
-        node.transactions.end_transaction(*txn[:3], True, 0)
+        add_partitions_to_transaction(node.transactions, *txn[:3], BOTH)
+        end_transaction(node.transactions, *txn[:3], True, 0)
         node.turn_clock(1000)
     assert len(node.timers.heap) < 10
-    node.transactions.add_partitions(*txn[:3], BOTH)
+    add_partitions_to_transaction(node.transactions, *txn[:3], BOTH)
     node.turn_clock(60_000)
     assert node.transactions.transactions['pay'].state == COMPLETE_ABORT   # and the one that counts was there
 
@@ -434,7 +437,7 @@ def test_names_expire(tmp_path):
     node.create({'left': 1})
     for name in ('idle', 'open'): node.transactions.init_producer_id(name, 60_000)
     open_ = node.transactions.transactions['open']
-    node.transactions.add_partitions(*open_[:3], {('left', 0)})
+    add_partitions_to_transaction(node.transactions, *open_[:3], {('left', 0)})
     node.turn_clock(11_000)
     assert list(node.transactions.transactions) == ['open']
     assert node.transactions.init_producer_id('idle', 60_000).producer_id > open_.producer_id   # as if it had never been
@@ -458,19 +461,19 @@ def test_a_topic_that_is_gone(tmp_path):
     node.create({'left': 1, 'right': 1})
     txn = begin(node, b'x', 1)
     node.controller.write([RemoveTopicRecord(topic_id=node.image.topics['right'].topic_id)])
-    node.transactions.end_transaction(*txn[:3], True, 0)
+    end_transaction(node.transactions, *txn[:3], True, 0)
     assert node.transactions.transactions['pay'].state == COMPLETE_COMMIT and visible(node, 'left') == [b'x']
 
 
 def test_markers_of_an_earlier_coordinator(tmp_path):
-    "A log that has seen a higher epoch of the coordinator (when Kafka led the diary, perhaps) still takes our markers: there is no other coordinator."
-    from kafka_scratch.transactions.coordinator import write_marker
+    "A log that has seen a higher epoch of the coordinator (when Kafka led the transaction log, perhaps) still takes our markers: there is no other coordinator."
+    from kafka_scratch.transactions.coordinator import TxnMarkerEntry, write_marker
     node = SmallNode(tmp_path)
     node.create({'left': 1, 'right': 1})
     txn = node.transactions.init_producer_id('pay', 60_000)
-    assert write_marker(node, node.groups, 'left', 0, txn.producer_id, 0, True, 7, node.now()) == 0
-    assert write_marker(node, node.groups, 'left', 0, txn.producer_id, 0, True, 6, node.now()) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
-    node.transactions.end_transaction(*begin(node, b'x', 1)[:3], True, 0)
+    assert write_marker(node, node.groups, 'left', 0, TxnMarkerEntry(txn.producer_id, 0, True, 7), node.now()) == 0
+    assert write_marker(node, node.groups, 'left', 0, TxnMarkerEntry(txn.producer_id, 0, True, 6), node.now()) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    end_transaction(node.transactions, *begin(node, b'x', 1)[:3], True, 0)
     assert visible(node, 'left') == visible(node, 'right') == [b'x'] and node.partition('left').producers.producers[txn.producer_id].coordinator_epoch == 7
 
 
@@ -490,16 +493,16 @@ def test_the_shortcut_asks_too(tmp_path):
         answer = APIS[0].response.decode(node.answer(frame), version, 9).responses[0].partition_responses[0]
         return answer.error_code or answer.base_offset
     for sequence in range(64):
-        node.transactions.add_partitions(*txn[:3], {('left', 0)})
+        add_partitions_to_transaction(node.transactions, *txn[:3], {('left', 0)})
         assert produce(sequence) == sequence
     assert node.shortcuts.known and produce(64) == 64
     assert produce(65, name=None) == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    node.transactions.end_transaction(*txn[:3], True, 0)
+    end_transaction(node.transactions, *txn[:3], True, 0)
     assert produce(65) == ErrorCode.TRANSACTION_ABORTABLE   # late: the transaction is over
-    node.transactions.add_partitions(*txn[:3], {('left', 0)})
+    add_partitions_to_transaction(node.transactions, *txn[:3], {('left', 0)})
     assert produce(65) == 66 and produce(66, attributes=0) == ErrorCode.INVALID_TXN_STATE
     for sequence in range(66, 100): assert produce(sequence, version=12) == sequence + 1
-    node.transactions.end_transaction(*txn[:3], True, 2)
+    end_transaction(node.transactions, *txn[:3], True, 2)
     assert produce(100, version=12) == ErrorCode.INVALID_PRODUCER_EPOCH and produce(0, epoch=1, version=12) == 102
 
 
@@ -511,14 +514,14 @@ def test_a_marker_that_waits_for_the_disk(tmp_path):
     node.controller.write([ConfigRecord(resource_type=2, resource_name='left', name='flush.messages', value='1')])
     txn, left, right = begin(node, b'x', 1), node.partition('left'), node.partition('right')
     assert (left.high_watermark, left.end_offset) == (0, 1)   # the record alone waits for whoever sent it
-    node.transactions.end_transaction(*txn[:3], True, 0)
+    end_transaction(node.transactions, *txn[:3], True, 0)
     assert left.recovery_point == left.high_watermark == left.stable_offset == left.end_offset == 2
     assert (right.recovery_point, right.high_watermark, right.end_offset) == (0, 2, 2)
 
 
 def test_who_may(tmp_path):
     "Every question of this chapter, asked by somebody who may do nothing."
-    from kafka_scratch.transactions import apis as t
+    from kafka_scratch.transactions import admin, apis as t
     node = SmallNode(tmp_path)
     node.create({'left': 1})
     node.transactions.init_producer_id('pay', 60_000)
@@ -526,20 +529,20 @@ def test_who_may(tmp_path):
     place = t.AddPartitionsToTxnTopic(name='left', partitions=[0])
     def error_of(answer, path): return eval('answer.' + path)
     add = t.AddPartitionsToTxnRequest(v3_and_below_transactional_id='pay', v3_and_below_topics=[place])
-    assert error_of(t.answer_add_partitions_to_txn(add, 3, node), 'results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code') == 53
-    assert t.answer_add_partitions_to_txn(t.AddPartitionsToTxnRequest(), 4, node).error_code == 31
+    assert error_of(t.answer_add_partitions_to_txn(add, Call(3, node)), 'results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code') == 53
+    assert t.answer_add_partitions_to_txn(t.AddPartitionsToTxnRequest(), Call(4, node)).error_code == 31
     node.authorizer = lambda caller, operation, *_: operation == Operation.CLUSTER_ACTION   # a broker asks for its clients
     txn = t.AddPartitionsToTxnTransaction(transactional_id='pay', producer_epoch=0, topics=[place])
-    answer = t.answer_add_partitions_to_txn(t.AddPartitionsToTxnRequest(transactions=[txn]), 4, node)
+    answer = t.answer_add_partitions_to_txn(t.AddPartitionsToTxnRequest(transactions=[txn]), Call(4, node))
     assert error_of(answer, 'results_by_transaction[0].topic_results[0].results_by_partition[0].partition_error_code') == 0
     node.authorizer = lambda *_: False
-    assert t.answer_add_offsets_to_txn(t.AddOffsetsToTxnRequest(transactional_id='pay', group_id='g'), 3, node).error_code == 53
-    assert t.answer_end_txn(t.EndTxnRequest(transactional_id='pay'), 4, node).error_code == 53
-    marker = t.WritableTxnMarker(topics=[t.WritableTxnMarkerTopic(name='left', partition_indexes=[0])])
-    assert error_of(t.answer_write_txn_markers(t.WriteTxnMarkersRequest(markers=[marker]), 1, node), 'markers[0].topics[0].partitions[0].error_code') == 31
-    assert t.answer_list_transactions(t.ListTransactionsRequest(), 0, node).transaction_states == []
-    assert t.answer_describe_transactions(t.DescribeTransactionsRequest(transactional_ids=['pay']), 0, node).transaction_states[0].error_code == 53
-    asked = t.DescribeProducersRequest(topics=[t.TopicRequest(name='left', partition_indexes=[0])])
-    assert error_of(t.answer_describe_producers(asked, 0, node), 'topics[0].partitions[0].error_code') == 29
+    assert t.answer_add_offsets_to_txn(t.AddOffsetsToTxnRequest(transactional_id='pay', group_id='g'), Call(3, node)).error_code == 53
+    assert t.answer_end_txn(t.EndTxnRequest(transactional_id='pay'), Call(4, node)).error_code == 53
+    marker = admin.WritableTxnMarker(topics=[admin.WritableTxnMarkerTopic(name='left', partition_indexes=[0])])
+    assert error_of(admin.answer_write_txn_markers(admin.WriteTxnMarkersRequest(markers=[marker]), Call(1, node)), 'markers[0].topics[0].partitions[0].error_code') == 31
+    assert admin.answer_list_transactions(admin.ListTransactionsRequest(), Call(0, node)).transaction_states == []
+    assert admin.answer_describe_transactions(admin.DescribeTransactionsRequest(transactional_ids=['pay']), Call(0, node)).transaction_states[0].error_code == 53
+    asked = admin.DescribeProducersRequest(topics=[admin.TopicRequest(name='left', partition_indexes=[0])])
+    assert error_of(admin.answer_describe_producers(asked, Call(0, node)), 'topics[0].partitions[0].error_code') == 29
     txn = node.transactions.transactions['pay']
     assert commit_offset(node, txn, 1) == 53

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from kafka_scratch.apis.api_versions import ApiVersionsResponse
-from kafka_scratch.broker.server import Broker
+from small_node import bare_node
 from kafka_scratch.broker.apis import APIS
 from kafka_scratch.wire.frames import FrameReader, ResponseHeader
 from kafka_scratch.wire.codes import API_VERSIONS
@@ -152,12 +152,12 @@ def test_a_request_that_kafka_refuses_is_refused(frame):
     explanation = explain_request(frame.raw, APIS)
     assert isinstance(explanation.error, (DecodeError, Refused)) and spans_touch(explanation) and explanation.end <= len(frame.raw)
     if frame not in UNSUPPORTED:
-        with pytest.raises((DecodeError, Refused)): Broker().answer(frame.raw[4:])   # and the connection is closed
+        with pytest.raises((DecodeError, Refused)): bare_node().answer(frame.raw[4:])   # and the connection is closed
 
 
 @each(UNSUPPORTED)
 def test_an_unsupported_version_of_api_versions_is_answered_byte_for_byte_as_kafka_does(frame):
-    assert Broker().answer(frame.raw[4:]) == ANSWERS[frame.name].raw
+    assert bare_node().answer(frame.raw[4:]) == ANSWERS[frame.name].raw
 
 
 @each(RESPONSES)
