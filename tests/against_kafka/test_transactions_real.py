@@ -10,7 +10,7 @@ import pytest
 from size import needs_kafka
 from broker_process import ROOT, BrokerProcess, Client, environment, free_port, properties
 from record_transactions import Leveled
-from small_node import SmallNode
+from small_node import small_node
 from test_transactions import TOPICS, hold, steps
 
 sys.path.insert(0, str(ROOT))
@@ -32,7 +32,7 @@ import confluent_kafka.admin  # noqa: E402
 
 def test_dump_log_reads_our_files(tmp_path):
     "The diary, aborted transactions, and what a log knows of its producers, after a long conversation."
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     node.create(TOPICS, 2)
     node.groups.store.ensure()
     for step in steps(2): hold(node, step)
@@ -138,7 +138,7 @@ def test_javas_producer(tmp_path, level):
         said = real_kafka.run_tool('org.apache.kafka.tools.ProducerPerformance', '--topic', 'perf', '--num-records', 2000, '--record-size', 100, '--throughput', 2000,
                                    '--transactional-id', 'perf', '--transaction-duration-ms', 40, '--producer-props', f'bootstrap.servers=127.0.0.1:{broker.port}')
         assert said.startswith('2000 records sent'), said
-    node = SmallNode(kafka.log_dir)
+    node = small_node(kafka.log_dir)
     txn = node.transactions.transactions['perf']
     assert STATES[txn.state] == 'CompleteCommit' and node.transactions.transaction_version == level
     assert txn.producer_epoch > 3 if level else txn.producer_epoch == 0   # an epoch for each, or one for all

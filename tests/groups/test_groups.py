@@ -19,7 +19,7 @@ from size import needs_kafka
 from broker_process import ROOT, BrokerProcess, Client, free_port, properties, wait_until
 from group_conversations import Conversation, GroupNode, in_order, scenarios
 from recording import Recorder, answer_in, framed, recorded
-from small_node import SmallNode
+from small_node import small_node
 
 sys.path.insert(0, str(ROOT))
 from benchmarks.real_kafka import RealKafka
@@ -458,7 +458,7 @@ def test_members_of_a_group_whose_partition_is_gone_are_not_served(reason):
 
 def test_somebody_deletes_the_topic_with_all_groups(tmp_path):
     "Then they are gone at once, not at the next start; who waits for an answer looks for a coordinator, and begins anew."
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     node.create({'t': 1})
     node.groups.store.ensure()
     def join(): return join_group.answer(JoinGroupRequest(
@@ -482,7 +482,7 @@ def test_somebody_deletes_the_topic_with_all_groups(tmp_path):
 
 
 def test_nobody_joins_before_somebody_asked_for_the_coordinator(tmp_path):
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     ask_node = lambda api, request: api.answer(request, Call(api.request.VERSIONS[-1], node))
     assert ask_node(join_group, join_request()).error_code == ErrorCode.NOT_COORDINATOR and '__consumer_offsets' not in node.image.topics
     ask_node(find_coordinator, FindCoordinatorRequest(coordinator_keys=['g']))
@@ -491,7 +491,7 @@ def test_nobody_joins_before_somebody_asked_for_the_coordinator(tmp_path):
 
 def test_share_groups_are_for_brokers_to_ask_about(tmp_path):
     "As a real broker says to a client without that right, and to one who has it where there are no share groups."
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     def ask(): return find_coordinator.answer(FindCoordinatorRequest(key_type=2, coordinator_keys=['g:AAAAAAAAAAAAAAAAAAAAAA:0']), Call(6, node)).coordinators[0].error_code
     assert ask() == ErrorCode.COORDINATOR_NOT_AVAILABLE
     node.authorizer = lambda caller, operation, *_: operation != Operation.CLUSTER_ACTION
@@ -499,7 +499,7 @@ def test_share_groups_are_for_brokers_to_ask_about(tmp_path):
 
 
 def test_groups_of_a_damaged_partition_are_not_served(tmp_path):
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     node.groups.store.ensure()
     ask_node = lambda api, request: api.answer(request, Call(api.request.VERSIONS[-1], node))
     member = ask_node(join_group, join_request(group_instance_id='i')).member_id
@@ -507,7 +507,7 @@ def test_groups_of_a_damaged_partition_are_not_served(tmp_path):
     assert ask_node(heartbeat, beat).error_code == 0
     node.crash()
     path = tmp_path/'__consumer_offsets-0'/f'{0:020}.log'
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     raw = bytearray(path.read_bytes())
     raw[70] ^= 1   # after recovery, so that the batch isn't cut off
     path.write_bytes(raw)

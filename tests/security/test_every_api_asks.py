@@ -6,8 +6,9 @@ has to get further, or it would prove nothing. A new API has to be in one of the
 import hashlib
 
 import pytest
-from small_node import SmallNode
+from small_node import small_node
 
+from kafka_scratch.apis.api import Node
 from kafka_scratch.apis.api import Later
 from kafka_scratch.broker.apis import APIS
 from kafka_scratch.cluster.records import ClientQuotaRecord, EntityData
@@ -108,7 +109,7 @@ class Everything:
 def loaded(name: str): return APIS[API_NAMES.index(name)].load()
 
 
-def made(kind: type, facts: dict, node: SmallNode) -> Message:
+def made(kind: type, facts: dict, node: Node) -> Message:
     "A message with these fields, and messages in it."
     def value_of(value, type):
         if value is TOPIC_ID: return node.salaries_id
@@ -117,7 +118,7 @@ def made(kind: type, facts: dict, node: SmallNode) -> Message:
     return kind(**{f.name: value_of(facts[f.name], f.type) for f in kind.FIELDS if f.name in facts})
 
 
-def ask(node: SmallNode, api, facts: dict, version: int) -> Message | Later | None:
+def ask(node: Node, api, facts: dict, version: int) -> Message | Later | None:
     header = RequestHeader(api_key=api.key, api_version=version, correlation_id=1, client_id='anybody').encode(api.request_header_version(version))
     said = node.answer(header + made(api.request, facts, node).encode(version))
     if isinstance(said, Later) or not said: return said or None
@@ -162,7 +163,7 @@ def stored(directory) -> dict:
 @pytest.fixture
 def node(tmp_path):
     "A node with something of everything."
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     node.authorizer = Everything(True)
     node.create({'salaries': 1})
     node.salaries_id = node.image.topics['salaries'].topic_id

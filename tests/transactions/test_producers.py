@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from broker_process import running
-from small_node import SmallNode
+from small_node import small_node
 
 from kafka_scratch.apis.api import Call
 from kafka_scratch.wire.codes import ErrorCode, Operation, Resource
@@ -25,7 +25,7 @@ def send(node, producer_id: int, sequence: int, *values: bytes, epoch: int = 0, 
     records = [Record(offset_delta=i, value=value) for i, value in enumerate(values)]
     batch = write_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, base_timestamp=node.now(), max_timestamp=node.now())
     data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch)])
-    answer = answer_produce(ProduceRequest(acks=-1, topic_data=[data]), version, node).responses[0].partition_responses[0]
+    answer = answer_produce(ProduceRequest(acks=-1, topic_data=[data]), Call(version, node)).responses[0].partition_responses[0]
     return answer.error_code, answer.base_offset
 
 
@@ -34,9 +34,9 @@ def send(node, producer_id: int, sequence: int, *values: bytes, epoch: int = 0, 
 @pytest.mark.parametrize('case', [json.loads(line) for line in EDGE.open() if '"init-producer-id' in line], ids=lambda case: case['name'])
 def test_answers_are_kafkas(tmp_path, case):
     "The answers on record, byte for byte but for the id."
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     while init(node).producer_id + 1 < case['response_decoded']['producerId']: pass   # the real one had given out some before
-    if case['response_decoded']['producerId'] == 0: node = SmallNode(tmp_path/'new')
+    if case['response_decoded']['producerId'] == 0: node = small_node(tmp_path/'new')
     assert node.answer(bytes.fromhex(case['request_hex'])[4:]).hex() == case['response_hex']
 
 
@@ -44,7 +44,7 @@ def test_no_id_twice(tmp_path):
     "Whether the broker stops in order or is killed, with whatever is left of a block."
     given = []
     for life in range(5):
-        node = SmallNode(tmp_path)
+        node = small_node(tmp_path)
         node.transactions.producer_ids.block = 10
         given += [init(node).producer_id for _ in range(3 + 5 * life)]
         node.crash()
@@ -53,7 +53,7 @@ def test_no_id_twice(tmp_path):
 
 def test_ids_are_noted_before_they_are_given(tmp_path):
     "The metadata log, as Kafka reads it, is always ahead."
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     for _ in range(2500): assert init(node).producer_id < node.image.next_producer_id
     assert node.image.next_producer_id == 3000
 
@@ -61,13 +61,13 @@ def test_ids_are_noted_before_they_are_given(tmp_path):
 def test_kafkas_ids_are_not_given_again(tmp_path):
     "A cluster that has given out ids up to 5000 goes on from there."
     from kafka_scratch.cluster.records import ProducerIdsRecord
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     node.controller.write([ProducerIdsRecord(broker_id=1, broker_epoch=4, next_producer_id=5000)])
     assert init(node).producer_id == 5000
 
 
 def test_a_disk_that_refuses(tmp_path, monkeypatch):
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     def refuse(*_): raise StorageError('full')
     monkeypatch.setattr(node.controller, 'next_producer_ids', refuse)
     assert (init(node).error_code, init(node).producer_id) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1)
@@ -78,7 +78,7 @@ def test_a_disk_that_refuses(tmp_path, monkeypatch):
 
 def test_who_may_have_one(tmp_path):
     "IDEMPOTENT_WRITE on the cluster, or WRITE on any topic; with a name, WRITE on that name."
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     node.create({'pay': 1})
     allowed = set()
     class Rules:
@@ -98,22 +98,22 @@ def test_who_may_have_one(tmp_path):
 def test_the_same_batch_again_and_again(tmp_path):
     "While the broker lives, after it was killed, and after it was stopped in order."
     from kafka_scratch.cluster.logs import end_logs
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     node.create({'pay': 1})
     producer_id = init(node).producer_id
     assert [send(node, producer_id, sequence, b'a', b'b') for sequence in (0, 2, 4, 4, 2, 0)] == [(0, 0), (0, 2), (0, 4), (0, 4), (0, 2), (0, 0)]
     node.crash()
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     assert [send(node, producer_id, sequence, b'a', b'b') for sequence in (4, 2, 0, 6)] == [(0, 4), (0, 2), (0, 0), (0, 6)]
     end_logs(node.logs)
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     assert [send(node, producer_id, sequence, b'a', b'b') for sequence in (6, 8, 6, 10)] == [(0, 6), (0, 8), (0, 6), (0, 10)]   # the last one is in the snapshot
     assert send(node, producer_id, 4, b'a', b'b')[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER                                 # those before it are not
     assert node.partition('pay').end_offset == 12
 
 
 def test_a_new_epoch_begins_at_zero(tmp_path):
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     node.create({'pay': 1})
     producer_id = init(node).producer_id
     assert send(node, producer_id, 0, b'a') == (0, 0) and send(node, producer_id, 0, b'a', epoch=1) == (0, 1)

@@ -8,8 +8,9 @@ import json
 from pathlib import Path
 
 import pytest
-from small_node import START, SmallNode
+from small_node import START, small_node
 
+from kafka_scratch.apis.api import Node
 from kafka_scratch.wire.codes import ApiError, ErrorCode, Operation
 from kafka_scratch.cluster.logs import Logs, end_logs
 from kafka_scratch.broker.apis import APIS
@@ -54,7 +55,7 @@ def said(step: dict, frame: bytes) -> dict:
     return plain(kafka_json(api.response.decode(frame, version, 8 + api.response_header_version(version)), version))
 
 
-def hold(node: SmallNode, step: dict) -> bytes:
+def hold(node: Node, step: dict) -> bytes:
     "One step of a conversation."
     if 'later_ms' in step: node.turn_clock(step['later_ms'])
     if 'epoch_before' in step:   # where Kafka was asked thirty thousand times
@@ -66,7 +67,7 @@ def hold(node: SmallNode, step: dict) -> bytes:
 @pytest.fixture(params=LEVELS)
 def talked(request, tmp_path):
     "A node, and what it said in a recorded conversation."
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     node.create(TOPICS, request.param)
     node.groups.store.ensure()
     return node, request.param, [(step, hold(node, step)) for step in steps(request.param)]
@@ -81,7 +82,7 @@ def test_answers_are_kafkas(talked):
 
 
 def test_answers_to_what_no_client_asks_are_kafkas(tmp_path):
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     node.create(TOPICS | {'tx.gone': 1}, 2)
     for coordinator in (node.transactions, node.groups): coordinator.store.ensure()
     asked, different = [json.loads(line) for line in (RECORDED/'transactions-odd.jsonl').open()], []
@@ -143,7 +144,7 @@ class Plug:
         monkeypatch.setattr(Logs, 'append_own', limited)
 
 
-def send(node: SmallNode, topic: str, txn, sequence: int = 0, value: bytes = b'x'):
+def send(node: Node, topic: str, txn, sequence: int = 0, value: bytes = b'x'):
     from kafka_scratch.apis.produce import store
     from kafka_scratch.log.validator import header_of
     batch = write_batch([Record(value=value)], attributes=TRANSACTIONAL, producer_id=txn.producer_id, producer_epoch=txn.producer_epoch,
@@ -151,7 +152,7 @@ def send(node: SmallNode, topic: str, txn, sequence: int = 0, value: bytes = b'x
     store(node.logs.find(node.image.topics[topic], 0), batch, header_of(batch), node.now())
 
 
-def commit_offset(node: SmallNode, txn, offset: int, version: int = 3) -> int:
+def commit_offset(node: Node, txn, offset: int, version: int = 3) -> int:
     from kafka_scratch.transactions.apis import TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic
     from kafka_scratch.transactions.apis import answer_txn_offset_commit
     topic = TxnOffsetCommitRequestTopic(name='left', partitions=[TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata='')])
@@ -160,11 +161,11 @@ def commit_offset(node: SmallNode, txn, offset: int, version: int = 3) -> int:
     return answer_txn_offset_commit(request, Call(version, node)).topics[0].partitions[0].error_code
 
 
-def visible(node: SmallNode, topic: str) -> list[bytes]:
+def visible(node: Node, topic: str) -> list[bytes]:
     "What a consumer of committed records gets, by way of Fetch."
     from kafka_scratch.apis.fetch import FetchPartition, FetchRequest, FetchTopic, answer_fetch
     wanted = FetchTopic(topic=topic, partitions=[FetchPartition(partition=0, partition_max_bytes=1 << 20)])
-    got = answer_fetch(FetchRequest(topics=[wanted], isolation_level=1), 12, node).responses[0].partitions[0]
+    got = answer_fetch(FetchRequest(topics=[wanted], isolation_level=1), Call(12, node)).responses[0].partitions[0]
     aborted, dropping, values = sorted(got.aborted_transactions or [], key=lambda txn: txn.first_offset), set(), []
     for batch in read_batches(got.records):
         while aborted and aborted[0].first_offset <= batch.last_offset: dropping.add(aborted.pop(0).producer_id)
@@ -173,12 +174,12 @@ def visible(node: SmallNode, topic: str) -> list[bytes]:
     return values
 
 
-def committed_offset(node: SmallNode) -> int:
+def committed_offset(node: Node) -> int:
     found = node.groups.offsets.get('g', {}).get(('left', 0))
     return found.offset if found else -1
 
 
-def begin(node: SmallNode, value: bytes, offset: int):
+def begin(node: Node, value: bytes, offset: int):
     "A transaction with a record in each of two topics, and an offset."
     txn = node.transactions.init_producer_id('pay', 60_000)
     store = node.groups.store
@@ -194,7 +195,7 @@ def begin(node: SmallNode, value: bytes, offset: int):
 def test_a_crash_at_every_write(tmp_path, monkeypatch, committed, client_transaction_version, level):
     "To end a transaction takes five appends here. Whichever is the last: both topics and the offsets agree in the end, and so do readers."
     for appends in range(6):
-        node = SmallNode(tmp_path/str(appends))
+        node = small_node(tmp_path/str(appends))
         node.create({'left': 1, 'right': 1}, level)
         end_transaction(node.transactions, *begin(node, b'before', 1)[:3], True, 0)
         txn = begin(node, b'now', 2)
@@ -204,7 +205,7 @@ def test_a_crash_at_every_write(tmp_path, monkeypatch, committed, client_transac
             except Unplugged: assert appends < 5
             else: assert appends == 5
         node.crash()
-        node = SmallNode(tmp_path/str(appends), node.clock)
+        node = small_node(tmp_path/str(appends), node.clock)
         known = node.transactions.transactions['pay']
         if not appends:
             assert STATES[known.state] == 'Ongoing' and node.partition('left').stable_offset == 2 and not visible(node, 'left')[1:]
@@ -223,7 +224,7 @@ def test_a_crash_at_every_write(tmp_path, monkeypatch, committed, client_transac
 @pytest.mark.parametrize('appends', range(6))
 def test_a_crash_while_the_broker_aborts(tmp_path, monkeypatch, appends):
     "The same when a newer producer takes over."
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     node.create({'left': 1, 'right': 1}, 2)
     old = begin(node, b'old', 1)
     with monkeypatch.context() as patch:
@@ -231,7 +232,7 @@ def test_a_crash_while_the_broker_aborts(tmp_path, monkeypatch, appends):
         try: node.transactions.init_producer_id('pay', 60_000)
         except (Unplugged, ApiError): pass
     node.crash()
-    node = SmallNode(tmp_path, node.clock)
+    node = small_node(tmp_path, node.clock)
     for _ in range(2):   # it is told to ask again, once
         try: new = node.transactions.init_producer_id('pay', 60_000)
         except ApiError as problem: assert problem.code == ErrorCode.CONCURRENT_TRANSACTIONS and not appends
@@ -249,7 +250,7 @@ def refusal(call, *arguments) -> int:
 @pytest.mark.parametrize('appends', range(5))
 def test_a_disk_that_refuses_once(tmp_path, monkeypatch, appends):
     "Before the decision: nothing happened, and the producer may try again. After it: the rest is done a second later."
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     node.create({'left': 1, 'right': 1})
     txn = begin(node, b'x', 1)
     with monkeypatch.context() as patch:
@@ -271,7 +272,7 @@ def test_a_disk_that_refuses_once(tmp_path, monkeypatch, appends):
 @pytest.mark.parametrize('messages, safe', [(1, True), (2**63 - 1, False)])
 def test_every_step_is_on_the_disk_before_the_next(tmp_path, monkeypatch, messages, safe):
     "If that is what `flush.messages` asks for: the decision, the markers, that they are written; and what groups commit."
-    node, steps = SmallNode(tmp_path), []
+    node, steps = small_node(tmp_path), []
     node.logs.defaults = LogConfig(flush_messages=messages)
     node.create({'left': 1, 'right': 1})
     txn = begin(node, b'x', 1)
@@ -288,7 +289,7 @@ def test_every_step_is_on_the_disk_before_the_next(tmp_path, monkeypatch, messag
 @pytest.mark.parametrize('good', range(4))
 def test_a_disk_that_refuses_for_a_while(tmp_path, monkeypatch, good):
     "Every second another try: where a marker is already, there is no second one, and only the first try is worth a note."
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     node.create({'left': 1, 'right': 1})
     txn, appends = begin(node, b'x', 1), []
     def refuses(logs, *arguments, append_own=Logs.append_own):
@@ -310,7 +311,7 @@ def test_a_disk_that_refuses_for_a_while(tmp_path, monkeypatch, good):
 
 def test_offsets_when_the_disk_refuses(tmp_path, monkeypatch):
     "The topic for them can't be made: that is an answer, and no reason to close the connection."
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     node.create({'left': 1})
     txn = node.transactions.init_producer_id('pay', 60_000)
     def refuse(): raise StorageError('no room')
@@ -323,18 +324,18 @@ def test_a_record_that_cannot_be_read(tmp_path, spoil):
     "It changes nothing: what was known before is still known."
     from kafka_scratch.groups.coordinator import write_key, write_state
     from kafka_scratch.transactions.state import to_value
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     known = node.transactions.init_producer_id('pay', 60_000)
     value = write_state(to_value(known._replace(producer_epoch=9)), 0)
     node.transactions.store.write(0, [(write_key(TransactionLogKey(transactional_id='pay')), spoil(value))])
     node.crash()
-    node = SmallNode(tmp_path, node.clock)
+    node = small_node(tmp_path, node.clock)
     assert node.transactions.transactions['pay'].producer_epoch == known.producer_epoch and "can't be read" in node.notes[0]
 
 
 def test_a_transaction_log_that_cannot_be_read_to_its_end(tmp_path):
     "A transaction is complete, and the next one of its producer is open. The record that says so is damaged: the markers are not written again."
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     node.create({'left': 1, 'right': 1}, 0)
     txn = node.transactions.init_producer_id('pay', 60_000)
     for sequence, value in enumerate([b'old', b'open']):
@@ -349,7 +350,7 @@ def test_a_transaction_log_that_cannot_be_read_to_its_end(tmp_path):
     assert read_records(complete)[0].value[16] == COMPLETE_COMMIT
     raw[complete.end - 1] ^= 1
     path.write_bytes(raw)
-    node = SmallNode(tmp_path, node.clock)
+    node = small_node(tmp_path, node.clock)
     node.turn_clock(60_000)
     assert visible(node, 'left') == [b'old'] and node.partition('left').stable_offset == 2
     assert node.transactions.transactions == {} and not node.transactions.is_ending(txn.producer_id)
@@ -362,7 +363,7 @@ def test_a_transaction_log_that_cannot_be_read_to_its_end(tmp_path):
 def test_patterns_of_names(tmp_path):
     "A pattern comes from a client, and must not keep the broker busy for ever."
     from kafka_scratch.transactions.admin import ListTransactionsRequest, answer_list_transactions
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     for name in ('pay.one', 'pay.two', 'a' * 200): node.transactions.init_producer_id(name, 60_000)
     def listed(pattern):
         response = answer_list_transactions(ListTransactionsRequest(transactional_id_pattern=pattern), Call(2, node))
@@ -374,7 +375,7 @@ def test_patterns_of_names(tmp_path):
 # --- Time ---------------------------------------------------------------------------------------------------------------
 
 def test_a_transaction_that_takes_too_long(tmp_path):
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     node.create({'left': 1, 'right': 1})
     txn = begin(node, b'x', 1)
     node.turn_clock(59_999)
@@ -388,7 +389,7 @@ def test_a_transaction_that_takes_too_long(tmp_path):
 @pytest.mark.parametrize('level', LEVELS)
 def test_time_runs_out_in_the_last_epoch(tmp_path, level):
     "The epoch that fences is nobody's. (Kafka 4.1.1 gives it to a producer that aborts late, and can't end that producer's next transaction.)"
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     node.create(TOPICS, level)
     txn = node.transactions.init_producer_id('pay', 10_000)
     append_transaction_to_log(node.transactions, txn._replace(producer_epoch=LAST_EPOCH))
@@ -400,7 +401,7 @@ def test_time_runs_out_in_the_last_epoch(tmp_path, level):
     # a Kafka was here, and has given it away: then that ends, too
     add_partitions_to_transaction(node.transactions, 'pay', txn.producer_id, LAST_EPOCH + 1, {('tx.a', 0)}, 2)
     node.crash()
-    node = SmallNode(tmp_path, [node.clock[0] + 10_000])
+    node = small_node(tmp_path, [node.clock[0] + 10_000])
     assert STATES[node.transactions.transactions['pay'].state] == 'CompleteAbort'
     add_partitions_to_transaction(node.transactions, 'pay', txn.producer_id, LAST_EPOCH + 1, {('tx.a', 0)}, 2)
     ended = end_transaction(node.transactions, 'pay', txn.producer_id, LAST_EPOCH + 1, True, 2)
@@ -408,17 +409,17 @@ def test_time_runs_out_in_the_last_epoch(tmp_path, level):
 
 
 def test_time_goes_on_while_the_broker_is_down(tmp_path):
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     node.create({'left': 1, 'right': 1})
     begin(node, b'x', 1)
     node.crash()
-    node = SmallNode(tmp_path, [START + 60_000])
+    node = small_node(tmp_path, [START + 60_000])
     assert node.transactions.transactions['pay'].state == COMPLETE_ABORT
 
 
 def test_many_transactions_leave_few_timers(tmp_path):
     "A busy producer must not fill the memory with clocks."
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     node.create({'left': 1, 'right': 1})
     txn = node.transactions.init_producer_id('pay', 60_000)
     for _ in range(200):
@@ -433,7 +434,7 @@ def test_many_transactions_leave_few_timers(tmp_path):
 
 def test_names_expire(tmp_path):
     "A week after the last word; but not in the middle of something."
-    node = SmallNode(tmp_path, settings='transactional.id.expiration.ms=10000\ntransaction.remove.expired.transaction.cleanup.interval.ms=1000\n')
+    node = small_node(tmp_path, settings='transactional.id.expiration.ms=10000\ntransaction.remove.expired.transaction.cleanup.interval.ms=1000\n')
     node.create({'left': 1})
     for name in ('idle', 'open'): node.transactions.init_producer_id(name, 60_000)
     open_ = node.transactions.transactions['open']
@@ -442,12 +443,12 @@ def test_names_expire(tmp_path):
     assert list(node.transactions.transactions) == ['open']
     assert node.transactions.init_producer_id('idle', 60_000).producer_id > open_.producer_id   # as if it had never been
     node.crash()
-    node = SmallNode(tmp_path, node.clock)
+    node = small_node(tmp_path, node.clock)
     assert {name: txn.state for name, txn in node.transactions.transactions.items()} == {'open': ONGOING, 'idle': 0}
 
 
 def test_settings(tmp_path):
-    node = SmallNode(tmp_path, settings='transaction.max.timeout.ms=1000\n')
+    node = small_node(tmp_path, settings='transaction.max.timeout.ms=1000\n')
     assert refusal(node.transactions.init_producer_id, 'pay', 1001) == ErrorCode.INVALID_TRANSACTION_TIMEOUT
     assert not refusal(node.transactions.init_producer_id, 'pay', 1000)
 
@@ -457,7 +458,7 @@ def test_settings(tmp_path):
 def test_a_topic_that_is_gone(tmp_path):
     "Nobody will read there, so nobody needs a marker."
     from kafka_scratch.cluster.records import RemoveTopicRecord
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     node.create({'left': 1, 'right': 1})
     txn = begin(node, b'x', 1)
     node.controller.write([RemoveTopicRecord(topic_id=node.image.topics['right'].topic_id)])
@@ -468,7 +469,7 @@ def test_a_topic_that_is_gone(tmp_path):
 def test_markers_of_an_earlier_coordinator(tmp_path):
     "A log that has seen a higher epoch of the coordinator (when Kafka led the transaction log, perhaps) still takes our markers: there is no other coordinator."
     from kafka_scratch.transactions.coordinator import TxnMarkerEntry, write_marker
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     node.create({'left': 1, 'right': 1})
     txn = node.transactions.init_producer_id('pay', 60_000)
     assert write_marker(node, node.groups, 'left', 0, TxnMarkerEntry(txn.producer_id, 0, True, 7), node.now()) == 0
@@ -481,7 +482,7 @@ def test_the_shortcut_asks_too(tmp_path):
     "A busy producer of transactions takes the shortcut, within a transaction; nobody gets past the coordinator by it."
     from kafka_scratch.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
     from kafka_scratch.wire.frames import RequestHeader
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     node.create({'left': 1, 'right': 1}, 2)
     txn = node.transactions.init_producer_id('pay', 60_000)
     def produce(sequence, epoch=0, name='pay', attributes=TRANSACTIONAL, version=11):
@@ -509,7 +510,7 @@ def test_the_shortcut_asks_too(tmp_path):
 def test_a_marker_that_waits_for_the_disk(tmp_path):
     "In a topic that is flushed with each message, a marker is readable when it is on the disk."
     from kafka_scratch.cluster.records import ConfigRecord
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     node.create({'left': 1, 'right': 1})
     node.controller.write([ConfigRecord(resource_type=2, resource_name='left', name='flush.messages', value='1')])
     txn, left, right = begin(node, b'x', 1), node.partition('left'), node.partition('right')
@@ -522,7 +523,7 @@ def test_a_marker_that_waits_for_the_disk(tmp_path):
 def test_who_may(tmp_path):
     "Every question of this chapter, asked by somebody who may do nothing."
     from kafka_scratch.transactions import admin, apis as t
-    node = SmallNode(tmp_path)
+    node = small_node(tmp_path)
     node.create({'left': 1})
     node.transactions.init_producer_id('pay', 60_000)
     node.authorizer = lambda *_: False
