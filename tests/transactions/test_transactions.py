@@ -272,8 +272,7 @@ def test_a_disk_that_refuses_once(tmp_path, monkeypatch, appends):
 @pytest.mark.parametrize('messages, safe', [(1, True), (2**63 - 1, False)])
 def test_every_step_is_on_the_disk_before_the_next(tmp_path, monkeypatch, messages, safe):
     "If that is what `flush.messages` asks for: the decision, the markers, that they are written; and what groups commit."
-    node, steps = small_node(tmp_path), []
-    node.logs.defaults = LogConfig(flush_messages=messages)
+    node, steps = small_node(tmp_path, settings=f'log.flush.interval.messages={messages}\n'), []
     node.create({'left': 1, 'right': 1})
     txn = begin(node, b'x', 1)
     def watched(logs, hosted, *arguments, append_own=Logs.append_own):
@@ -481,22 +480,23 @@ def test_markers_of_an_earlier_coordinator(tmp_path):
 def test_the_shortcut_asks_too(tmp_path):
     "A busy producer of transactions takes the shortcut, within a transaction; nobody gets past the coordinator by it."
     from kafka_scratch.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+    from kafka_scratch.broker.fast import fast_for
     from kafka_scratch.wire.frames import RequestHeader
     node = small_node(tmp_path)
     node.create({'left': 1, 'right': 1}, 2)
-    txn = node.transactions.init_producer_id('pay', 60_000)
+    txn, fast = node.transactions.init_producer_id('pay', 60_000), fast_for(node)
     def produce(sequence, epoch=0, name='pay', attributes=TRANSACTIONAL, version=11):
         batch = write_batch([Record(value=b'x')], attributes=attributes, producer_id=txn.producer_id, producer_epoch=epoch, base_sequence=sequence,
                             base_timestamp=node.now(), max_timestamp=node.now())
         data = TopicProduceData(name='left', partition_data=[PartitionProduceData(index=0, records=batch)])
         frame = RequestHeader(api_key=0, api_version=version, correlation_id=1, client_id='me').encode(2)
         frame += ProduceRequest(transactional_id=name, acks=-1, topic_data=[data]).encode(version)
-        answer = APIS[0].response.decode(node.answer(frame), version, 9).responses[0].partition_responses[0]
+        answer = APIS[0].response.decode(fast.answer(frame), version, 9).responses[0].partition_responses[0]
         return answer.error_code or answer.base_offset
     for sequence in range(64):
         add_partitions_to_transaction(node.transactions, *txn[:3], {('left', 0)})
         assert produce(sequence) == sequence
-    assert node.shortcuts.known and produce(64) == 64
+    assert fast.shapes.known and produce(64) == 64
     assert produce(65, name=None) == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     end_transaction(node.transactions, *txn[:3], True, 0)
     assert produce(65) == ErrorCode.TRANSACTION_ABORTABLE   # late: the transaction is over
