@@ -28,6 +28,7 @@ from .api import Api
 from ..log.partition import StorageError
 from ..cluster.records import PartitionRecord, RemoveTopicRecord
 from ..cluster.image import Image
+from ..cluster.logs import make_logs
 from .describe_topic_partitions import valid_name
 from .metadata import NO_ID, MetadataRequest, MetadataResponse, answer_metadata, asks_for_all
 from .metadata import cluster_operations, end_point
@@ -259,7 +260,7 @@ def make_plans(wanted: list[CreatableTopic], broker, validate_only: bool) -> dic
 # %% ../../nbs/35_apis.topics.ipynb #cd2ad9e0
 def make_directories(broker, name: str, numbers):
     "The directories of new partitions, so that they are there before the first record."
-    broker.logs.make(broker.controller.image.topics[name], numbers)
+    make_logs(broker.logs, broker.controller.image.topics[name], numbers)
 
 # %% ../../nbs/35_apis.topics.ipynb #4bc07878
 def usual_settings(broker) -> list[CreatableTopicConfigs]:

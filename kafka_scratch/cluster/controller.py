@@ -20,7 +20,8 @@ from .records import AbortTransactionRecord, BrokerRegistrationChangeRecord, Pro
 from .records import RegisterBrokerRecord, TopicRecord, read_value, write_value
 from .image import TOPIC_RESOURCE, UNASSIGNED, Image
 from .metadata_log import MetadataLog
-from .logs import sync_directory, sync_now
+from .log_dirs import sync_directory
+from .flusher import sync_now
 
 # %% ../../nbs/32_cluster.controller.ipynb #a81a8141
 def new_id() -> bytes:

@@ -240,7 +240,7 @@ def test_a_directory_that_cannot_be_renamed_is_tried_again(tmp_path, monkeypatch
             player.ask(delete('orders'))
             assert remove_deleted(player.logs) == 0 and player.names() == ['orders-0', 'orders-1']
         assert remove_deleted(player.logs) == 0 and all(name.endswith('-delete') for name in player.names()) and len(player.names()) == 2
-        assert not player.logs.stuck and len(player.logs.doomed) == 2
+        assert not player.logs.to_be_renamed and len(player.logs.to_be_deleted) == 2
 
 
 def test_the_directories_of_another_topic_of_the_same_name_stay(tmp_path):
@@ -329,7 +329,7 @@ def test_metadata_that_are_read_anew_delete_nothing(tmp_path):
     with Played(tmp_path) as player:
         player.ask(create(topic('orders', 2)))
         player.logs.set_image(Image())
-        assert player.names() == ['orders-0', 'orders-1'] and not player.logs.doomed
+        assert player.names() == ['orders-0', 'orders-1'] and not player.logs.to_be_deleted
 
 
 def test_if_the_disk_refuses_nothing_is_made_or_deleted(tmp_path):
