@@ -8,7 +8,7 @@ from kafka_scratch.broker.server import Broker
 from kafka_scratch.cluster.config import Properties, read_config
 from kafka_scratch.apis.configs import *
 from kafka_scratch.cluster.settings import *
-from kafka_scratch.cluster.controller import Controller
+from kafka_scratch.cluster.controller import Controller, become_leader
 from kafka_scratch.apis.api import read_request, write_response
 from kafka_scratch.cluster.logs import Logs, begin_logs, end_logs
 from kafka_scratch.apis.metadata import MetadataRequest, MetadataRequestTopic
@@ -95,7 +95,7 @@ class Played:
         self.broker.controller, self.broker.properties = self.controller, self.properties
         self.learn()
         begin_logs(self.logs)
-        if 1 not in self.image.brokers: self.controller.begin()
+        if 1 not in self.image.brokers: become_leader(self.controller)
 
     def learn(self):
         self.log.poll()

@@ -55,5 +55,5 @@ class SmallNode(Broker):
 
     def crash(self):
         "No farewell: what is in the files is all that is left."
-        self.controller.pen = None
+        self.controller.opened = None
         for directory in self.logs.directories: directory.lock.close()
