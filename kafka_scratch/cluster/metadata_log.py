@@ -75,7 +75,7 @@ class MetadataLog:
     def reset(self):
         "Back to knowing nothing."
         self.image, self.files = Image(), []       # what was read, and from which files
-        self.first_offset, self.begun = 0, False   # batches before this offset are in a checkpoint; was it looked for?
+        self.first_offset, self.begun = 0, False   # what is before it is in a checkpoint; was one looked for?
         self.reader, self.seen = None, None        # the segment that we are in, and its mark after the last poll
 
     def poll(self) -> bool:

@@ -560,7 +560,7 @@ from kafka_scratch.client.client import Line
 from kafka_scratch.groups.coordinator import FindCoordinatorRequest, GroupCoordinator, find_coordinator
 from kafka_scratch.groups.offsets import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic, offset_commit
 from kafka_scratch.broker.running import running_broker
-from kafka_scratch.apis.topics import DeleteTopicsRequest, DeleteTopicState, delete_topics
+from kafka_scratch.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState, delete_topics
 
 def killed(coordinator, names): os.kill(os.getpid(), signal.SIGKILL)
 with running_broker(sys.argv[1], {'doomed': 1, 'kept': 1}) as broker:
