@@ -5,17 +5,20 @@
 # %% auto #0
 __all__ = ['PRODUCE', 'SOFTWARE', 'api_versions', 'ApiVersionsRequest', 'ApiVersion', 'SupportedFeatureKey',
            'FinalizedFeatureKey', 'ApiVersionsResponse', 'advertised', 'answer_api_versions', 'finalized',
-           'unsupported_version']
+           'unsupported', 'unsupported_version']
 
 # %% ../../nbs/07_apis.api_versions.ipynb #e207c313
 import re
 from ..wire.primitives import *
 from ..wire.schema import *
 from ..wire.codes import API_VERSIONS, ErrorCode
-from .api import Api
+from .api import Api, Call, Node
 
 # ## The question
 # %% ../../nbs/07_apis.api_versions.ipynb #b245781d
+# ApiVersions (18): which APIs are served, in which versions. The first request on a connection, and the only one that
+# is answered even if its version isn't known.
+# v1: throttle_time_ms. v3: flexible; the client names its software; features. v4: features whose lowest level is 0.
 @message(api_key=API_VERSIONS, versions='0-4', flexible='3+')
 class ApiVersionsRequest:
     "Which APIs do you have, and in which versions?"
@@ -68,25 +71,31 @@ def advertised(apis: dict[int, Api]) -> list[ApiVersion]:
 # %% ../../nbs/07_apis.api_versions.ipynb #0bb7b99c
 SOFTWARE = re.compile(r'[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?')
 
-def answer_api_versions(request: ApiVersionsRequest, version: int, broker) -> ApiVersionsResponse:
+def answer_api_versions(request: ApiVersionsRequest, call: Call) -> ApiVersionsResponse:
     "What this broker speaks."
-    software = (request.client_software_name, request.client_software_version) if version >= 3 else ()
+    software = (request.client_software_name, request.client_software_version) if call.version >= 3 else ()
     if not all(SOFTWARE.fullmatch(name) for name in software):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    features = finalized(broker.image.features)
-    return ApiVersionsResponse(api_keys=advertised(broker.apis), finalized_features=features,
-                               finalized_features_epoch=broker.image.last_offset if features else -1)
+    image = call.node.image
+    features = finalized(image.features)
+    return ApiVersionsResponse(api_keys=advertised(call.node.apis), finalized_features=features,
+                               finalized_features_epoch=image.last_offset if features else -1)
 
 def finalized(features: dict[str, int]) -> list[FinalizedFeatureKey]:
     "Features and their levels, in the words of this API: a range of one."
     return [FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
             for name, level in features.items()]
 
-# %% ../../nbs/07_apis.api_versions.ipynb #5ab36fff
-def unsupported_version(apis: dict[int, Api]) -> ApiVersionsResponse:
-    "The polite refusal of an ApiVersions version that we don't know; in version 0, which every client can read."
-    only_this = advertised({API_VERSIONS: apis[API_VERSIONS]})
+# ## When even this version is unknown
+# %% ../../nbs/07_apis.api_versions.ipynb #9eb703dd
+def unsupported(call: Call) -> ApiVersionsResponse:
+    "The polite refusal of a version that we don't know; in version 0, which every client can read."
+    only_this = advertised({API_VERSIONS: call.node.apis[API_VERSIONS]})
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=only_this)
 
+def unsupported_version(apis: dict[int, Api]):   # until nobody asks for it
+    return unsupported(Call(0, Node(apis.values())))
+
 # %% ../../nbs/07_apis.api_versions.ipynb #545842b4
-api_versions = Api(ApiVersionsRequest, ApiVersionsResponse, answer_api_versions, cacheable=True)
+api_versions = Api(ApiVersionsRequest, ApiVersionsResponse, answer_api_versions, cacheable=True,
+                   unsupported=unsupported)

@@ -14,11 +14,13 @@ import re
 from ..wire.primitives import *
 from ..wire.schema import *
 from ..wire.codes import AUTHORIZED_OPERATIONS_OMITTED, INTERNAL_TOPICS, ErrorCode, Operation, Resource
-from .api import Api
+from .api import Api, Call
 from ..cluster.image import MIGRATING, UNASSIGNED, Image, Partition, Topic
 
 # ## The question
 # %% ../../nbs/21_apis.describe_topic_partitions.ipynb #23a8c901
+# DescribeTopicPartitions (75): the partitions of topics, page by page, for tools that look at a whole cluster.
+# v0: the only version so far, flexible from the start.
 @nested
 class TopicRequest:
     name: String
@@ -109,9 +111,9 @@ OPERATIONS_ON = {kind: [getattr(Operation, name) for name in names.split()] for 
     Resource.CLUSTER: 'CREATE ALTER DESCRIBE CLUSTER_ACTION DESCRIBE_CONFIGS ALTER_CONFIGS IDEMPOTENT_WRITE'}.items()}
 ALL_OPERATIONS = sum(1 << operation for operation in OPERATIONS_ON[Resource.TOPIC])
 
-def operations_on(broker, resource: int, name: str) -> int:
+def operations_on(call: Call, resource: int, name: str) -> int:
     "What the caller may do to something, as a set of bits."
-    return sum(1 << operation for operation in OPERATIONS_ON[resource] if broker.allows(operation, resource, name))
+    return sum(1 << operation for operation in OPERATIONS_ON[resource] if call.allows(operation, resource, name))
 
 # %% ../../nbs/21_apis.describe_topic_partitions.ipynb #593d5a24
 def unknown_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
@@ -184,18 +186,16 @@ def refuse_all(request: DescribeTopicPartitionsRequest, error: int) -> DescribeT
 
 # %% ../../nbs/21_apis.describe_topic_partitions.ipynb #2bdd9a11
 def answer_describe_topic_partitions(
-    request: DescribeTopicPartitionsRequest,
-    version: int,
-    broker,  # has `image`, `listener_name`, `max_partitions` and `allows`
-) -> DescribeTopicPartitionsResponse:
+    request: DescribeTopicPartitionsRequest, call: Call) -> DescribeTopicPartitionsResponse:
     "The partitions of topics, from the image."
-    names = wanted_names(request, broker.image)
+    image = call.node.image
+    names = wanted_names(request, image)
     error = find_fault(request, names)
     if error: return refuse_all(request, error)
-    limit = max(1, min(request.response_partition_limit, broker.max_partitions))
-    visible = dict.fromkeys(name for name in names if broker.allows(Operation.DESCRIBE, Resource.TOPIC, name))
-    page = describe_page(broker.image, list(visible), request.cursor, limit, broker.listener_name)
-    for topic in page.topics: topic.topic_authorized_operations = operations_on(broker, Resource.TOPIC, topic.name)
+    limit = max(1, min(request.response_partition_limit, call.node.max_partitions))
+    visible = dict.fromkeys(name for name in names if call.allows(Operation.DESCRIBE, Resource.TOPIC, name))
+    page = describe_page(image, list(visible), request.cursor, limit, call.listener)
+    for topic in page.topics: topic.topic_authorized_operations = operations_on(call, Resource.TOPIC, topic.name)
     if request.topics:   # who asks for all topics only hears of those that he may see
         page.topics += [forbidden(name) for name in names if name not in visible]
     return page

@@ -14,11 +14,15 @@ from collections import Counter, namedtuple
 from ..wire.primitives import *
 from ..wire.schema import *
 from ..wire.codes import ErrorCode, Operation, Resource
-from .api import Api
+from .api import Api, Call
 from ..log.partition import PartitionLog, find_latest_time, find_time, report
+from ..cluster.image import Topic
 
 # ## The question
 # %% ../../nbs/23_apis.list_offsets.ipynb #99a7f21e
+# ListOffsets (2): the offset that belongs to a time, or to the beginning or the end of a log (timestamps below zero).
+# v1: one offset, and its timestamp. v2: isolation_level; throttle_time_ms. v4: leader epochs.
+# v5: OFFSET_NOT_AVAILABLE. v6: flexible. v7: -3, the latest timestamp. v8: -4, the local start. v9: -5, tiered storage. v10: timeout_ms.
 @nested
 class ListOffsetsPartition:
     partition_index: Int32
@@ -92,7 +96,7 @@ def epoch_at(log: PartitionLog, offset: int, leader_epoch: int) -> int:
 def find_offset(
     log: PartitionLog,
     timestamp: int,     # a time, or one of the numbers below zero
-    end: int,           # what lies beyond is not for whoever asks
+    end: int,           # what lies beyond is not for the one who asks
     leader_epoch: int   # of the leader now
 ) -> Found:
     "The offset that belongs to a timestamp."
@@ -122,16 +126,18 @@ def refuse(partition: ListOffsetsPartition, error: int) -> ListOffsetsPartitionR
     return ListOffsetsPartitionResponse(partition_index=partition.partition_index, error_code=error)
 
 def unreadable(log: PartitionLog, error: Exception) -> int:
-    "The error code for a log that can't be read. Whoever runs the broker is told why."
+    "The error code for a log that can't be read. The operator is told why."
     report(log, error)
     return ErrorCode.CORRUPT_MESSAGE if isinstance(error, DecodeError) else ErrorCode.KAFKA_STORAGE_ERROR
 
-def list_partition(topic, partition: ListOffsetsPartition, request: ListOffsetsRequest,
-                   broker) -> ListOffsetsPartitionResponse:
+# %% ../../nbs/23_apis.list_offsets.ipynb #6b57e986
+def list_partition(topic: Topic | None, partition: ListOffsetsPartition, request: ListOffsetsRequest,
+                   logs # whose `find(topic, number)` knows where the log is (chapter 27)
+                  ) -> ListOffsetsPartitionResponse:
     "The offset for one partition of a topic (None: there is no such topic)."
     index = partition.partition_index
     if topic is None or index not in topic.states: return refuse(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    hosted = broker.logs.find(topic, index)
+    hosted = logs.find(topic, index)
     error = hosted.error or check_epoch(partition, hosted.leader_epoch)
     if error: return refuse(partition, error)
     end = end_for(hosted.log, request.replica_id, request.isolation_level)
@@ -141,25 +147,23 @@ def list_partition(topic, partition: ListOffsetsPartition, request: ListOffsetsR
 
 # ## All of them
 # %% ../../nbs/23_apis.list_offsets.ipynb #a7c3ecce
-def answer_list_offsets(
-    request: ListOffsetsRequest,
-    version: int,
-    broker  # has `image`, `logs` and `allows`
-) -> ListOffsetsResponse:
+def answer_list_offsets(request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
     "Offsets, from the logs."
     asked = [(topic.name, partition) for topic in request.topics for partition in topic.partitions]
     if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED): return refuse_all(request)
     times, answers = Counter((name, partition.partition_index) for name, partition in asked), {}
+    topics, logs = call.node.image.topics, call.node.logs
     for name, partition in asked:
         index = partition.partition_index
-        if not broker.allows(Operation.DESCRIBE, Resource.TOPIC, name):
+        if not call.allows(Operation.DESCRIBE, Resource.TOPIC, name):
             answer = refuse(partition, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         elif times[name, index] > 1: answer = refuse(partition, ErrorCode.INVALID_REQUEST)
-        elif not is_known(partition.timestamp, version): answer = refuse(partition, ErrorCode.UNSUPPORTED_VERSION)
-        else: answer = list_partition(broker.image.topics.get(name), partition, request, broker)
+        elif not is_known(partition.timestamp, call.version):
+            answer = refuse(partition, ErrorCode.UNSUPPORTED_VERSION)
+        else: answer = list_partition(topics.get(name), partition, request, logs)
         answers.setdefault(name, {})[index] = answer
-    topics = [ListOffsetsTopicResponse(name=name, partitions=list(found.values())) for name, found in answers.items()]
-    return ListOffsetsResponse(topics=topics)
+    return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name=name, partitions=list(found.values()))
+                                       for name, found in answers.items()])
 
 # %% ../../nbs/23_apis.list_offsets.ipynb #4c20b861
 def refuse_all(request: ListOffsetsRequest) -> ListOffsetsResponse:

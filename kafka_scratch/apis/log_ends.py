@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['NO_EPOCH', 'offset_for_leader_epoch', 'HIGH_WATERMARK', 'delete_records', 'OffsetForLeaderPartition',
            'OffsetForLeaderTopic', 'OffsetForLeaderEpochRequest', 'EpochEndOffset', 'OffsetForLeaderTopicResult',
-           'OffsetForLeaderEpochResponse', 'end_of_epoch', 'take_office', 'fence', 'find_end', 'refuse_topic',
+           'OffsetForLeaderEpochResponse', 'end_of_epoch', 'note_leader', 'fence', 'find_end', 'refuse_topic',
            'answer_offset_for_leader_epoch', 'DeleteRecordsPartition', 'DeleteRecordsTopic', 'DeleteRecordsRequest',
            'DeleteRecordsPartitionResult', 'DeleteRecordsTopicResult', 'DeleteRecordsResponse', 'delete_before',
            'delete_in', 'answer_delete_records']
@@ -14,12 +14,15 @@ __all__ = ['NO_EPOCH', 'offset_for_leader_epoch', 'HIGH_WATERMARK', 'delete_reco
 from ..wire.primitives import *
 from ..wire.schema import *
 from ..wire.codes import CLUSTER_NAME, ErrorCode, INTERNAL_TOPICS, Operation, Resource
-from .api import Api
+from .api import Api, Call
 from .list_offsets import unreadable
 from ..log.partition import OutOfRange, PartitionLog, assign_epoch, move_start
+from ..cluster.image import Topic
 
 # ## Where did that leader stop?
 # %% ../../nbs/26_apis.log_ends.ipynb #aeb9c9ca
+# OffsetForLeaderEpoch (23): where the leader of an epoch stopped writing, so that a reader notices what is gone.
+# v2: current_leader_epoch; throttle_time_ms. v3: replica_id. v4: flexible.
 @nested
 class OffsetForLeaderPartition:
     partition: Int32
@@ -71,8 +74,8 @@ def end_of_epoch(log: PartitionLog, epoch: int) -> tuple[int, int]:
 
 # ## A leader that hasn't written yet
 # %% ../../nbs/26_apis.log_ends.ipynb #48f19588
-def take_office(log: PartitionLog, leader_epoch: int):
-    "Notes the leader that is in office, if it hasn't written yet."
+def note_leader(log: PartitionLog, leader_epoch: int):
+    "Notes the epoch of the leader, if it hasn't written yet."
     if leader_epoch > log.epochs.latest: assign_epoch(log, leader_epoch, log.end_offset)
 
 # ## One partition
@@ -83,16 +86,16 @@ def fence(known: int, leader_epoch: int) -> int:
     return ErrorCode.FENCED_LEADER_EPOCH if known < leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
 
 # %% ../../nbs/26_apis.log_ends.ipynb #39ea713a
-def find_end(topic, asked: OffsetForLeaderPartition, broker) -> EpochEndOffset:
+def find_end(topic: Topic | None, asked: OffsetForLeaderPartition, logs) -> EpochEndOffset:
     "The end of an epoch in one partition of a topic (None: there is no such topic)."
     answer = EpochEndOffset(partition=asked.partition)
     if topic is None or asked.partition not in topic.states:
         answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return answer
-    hosted = broker.logs.find(topic, asked.partition)
+    hosted = logs.find(topic, asked.partition)
     answer.error_code = hosted.error or fence(asked.current_leader_epoch, hosted.leader_epoch)
     if answer.error_code: return answer
-    try: take_office(hosted.log, hosted.leader_epoch)
+    try: note_leader(hosted.log, hosted.leader_epoch)
     except OSError: answer.error_code = ErrorCode.KAFKA_STORAGE_ERROR
     else: answer.leader_epoch, answer.end_offset = end_of_epoch(hosted.log, asked.leader_epoch)
     return answer
@@ -105,19 +108,15 @@ def refuse_topic(asked: OffsetForLeaderTopic, error: int) -> OffsetForLeaderTopi
     return OffsetForLeaderTopicResult(topic=asked.topic, partitions=partitions)
 
 # %% ../../nbs/26_apis.log_ends.ipynb #a4546499
-def answer_offset_for_leader_epoch(
-    request: OffsetForLeaderEpochRequest,
-    version: int,
-    broker  # has `image`, `logs` and `allows`
-) -> OffsetForLeaderEpochResponse:
+def answer_offset_for_leader_epoch(request: OffsetForLeaderEpochRequest, call: Call) -> OffsetForLeaderEpochResponse:
     "The ends of epochs, from the logs."
-    is_broker, found, hidden = broker.allows(Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME), [], []
+    is_broker, found, hidden = call.allows(Operation.CLUSTER_ACTION, Resource.CLUSTER, CLUSTER_NAME), [], []
     for asked in request.topics:
-        if not is_broker and not broker.allows(Operation.DESCRIBE, Resource.TOPIC, asked.topic):
+        if not is_broker and not call.allows(Operation.DESCRIBE, Resource.TOPIC, asked.topic):
             hidden.append(refuse_topic(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
             continue
-        topic = broker.image.topics.get(asked.topic)
-        partitions = [find_end(topic, each, broker) for each in asked.partitions]
+        topic = call.node.image.topics.get(asked.topic)
+        partitions = [find_end(topic, each, call.node.logs) for each in asked.partitions]
         found.append(OffsetForLeaderTopicResult(topic=asked.topic, partitions=partitions))
     return OffsetForLeaderEpochResponse(topics=found + hidden)
 
@@ -127,6 +126,8 @@ offset_for_leader_epoch = Api(OffsetForLeaderEpochRequest, OffsetForLeaderEpochR
 
 # ## The other end
 # %% ../../nbs/26_apis.log_ends.ipynb #69461f0d
+# DeleteRecords (21): moves the beginning of logs. What is before it is gone for readers.
+# v1: the same as v0. v2: flexible.
 @nested
 class DeleteRecordsPartition:
     partition_index: Int32
@@ -174,7 +175,7 @@ def delete_before(log: PartitionLog, offset: int, leader_epoch: int = NO_EPOCH) 
     if 'delete' not in log.config.cleanup_policy: return ErrorCode.POLICY_VIOLATION
     try:
         move_start(log, log.high_watermark if offset == HIGH_WATERMARK else offset)
-        take_office(log, leader_epoch)   # a leader without records would be forgotten, too
+        note_leader(log, leader_epoch)   # a leader without records would be forgotten, too
     except OutOfRange: return ErrorCode.OFFSET_OUT_OF_RANGE
     except OSError: return ErrorCode.KAFKA_STORAGE_ERROR
     except DecodeError as error: return unreadable(log, error)
@@ -182,30 +183,26 @@ def delete_before(log: PartitionLog, offset: int, leader_epoch: int = NO_EPOCH) 
 
 # ## The answer
 # %% ../../nbs/26_apis.log_ends.ipynb #2825b0c1
-def delete_in(topic, index: int, offset: int, broker) -> DeleteRecordsPartitionResult:
+def delete_in(topic: Topic | None, index: int, offset: int, logs) -> DeleteRecordsPartitionResult:
     "Deletes in one partition of a topic (None: there is no such topic)."
     answer = DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1)
     if topic is None or index not in topic.states: answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     elif topic.name in INTERNAL_TOPICS: answer.error_code = ErrorCode.INVALID_TOPIC_EXCEPTION
     else:
-        hosted = broker.logs.find(topic, index)
+        hosted = logs.find(topic, index)
         answer.error_code = hosted.error or delete_before(hosted.log, offset, hosted.leader_epoch)
         if not answer.error_code: answer.low_watermark = hosted.log.start_offset
     return answer
 
 # %% ../../nbs/26_apis.log_ends.ipynb #a244abef
-def answer_delete_records(
-    request: DeleteRecordsRequest,
-    version: int,
-    broker  # has `image`, `logs` and `allows`
-) -> DeleteRecordsResponse:
+def answer_delete_records(request: DeleteRecordsRequest, call: Call) -> DeleteRecordsResponse:
     "Moves the beginnings of logs."
-    wanted, answers = {}, []
+    wanted, answers, topics = {}, [], call.node.image.topics
     for topic in request.topics:
         for each in topic.partitions: wanted.setdefault(topic.name, {})[each.partition_index] = each.offset
     for name, offsets in wanted.items():
-        if broker.allows(Operation.DELETE, Resource.TOPIC, name):
-            partitions = [delete_in(broker.image.topics.get(name), *each, broker) for each in offsets.items()]
+        if call.allows(Operation.DELETE, Resource.TOPIC, name):
+            partitions = [delete_in(topics.get(name), *each, call.node.logs) for each in offsets.items()]
         else:
             partitions = [DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1,
                           error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED) for index in offsets]

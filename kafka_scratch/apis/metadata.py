@@ -15,13 +15,18 @@ from ..wire.primitives import *
 from ..wire.schema import *
 from ..wire.codes import AUTHORIZED_OPERATIONS_OMITTED, CLUSTER_NAME, ErrorCode, INTERNAL_TOPICS
 from ..wire.codes import Operation, Resource
-from .api import Api
+from .api import Api, Call
 from ..cluster.image import Image, Partition, Topic
 from .describe_topic_partitions import OPERATIONS_ON
 from .describe_topic_partitions import is_offline, operations_on, valid_name
 
 # ## The question
 # %% ../../nbs/22_apis.metadata.ipynb #196a9dff
+# Metadata (3): the brokers with their addresses, and who leads each partition. Every client begins with it.
+# v0: no topics means all. v1: null means all, none means none; rack, controller_id, is_internal. v2: cluster_id.
+# v3: throttle_time_ms. v4: allow_auto_topic_creation. v5: offline_replicas. v6: LISTENER_NOT_FOUND. v7: leader_epoch.
+# v8: authorized operations. v9: flexible. v10: topic_id, not to be used yet. v11: no operations on the cluster.
+# v12: topic_id may be used, a name may be null. v13: an error_code for the whole.
 @nested
 class MetadataRequestTopic:
     topic_id: Uuid = field('10+')
@@ -164,30 +169,30 @@ def topics_by_name(image: Image, names: list[str]) -> tuple[list[Topic], list[Me
     return [known[name] for name in names if name in known], missing
 
 # %% ../../nbs/22_apis.metadata.ipynb #291646a7
-def may_see(broker, name: str) -> bool: return broker.allows(Operation.DESCRIBE, Resource.TOPIC, name)
+def may_see(call: Call, name: str) -> bool: return call.allows(Operation.DESCRIBE, Resource.TOPIC, name)
 
 def forbidden(name: str | None, topic_id: bytes = NO_ID) -> MetadataResponseTopic:
     "The answer for a topic that the caller may not see. Who asked for an id isn't told the name."
     return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name, topic_id=topic_id)
 
 # %% ../../nbs/22_apis.metadata.ipynb #8a1d1aab
-def find_topics(request: MetadataRequest, version: int, broker) -> list[MetadataResponseTopic]:
+def find_topics(request: MetadataRequest, call: Call) -> list[MetadataResponseTopic]:
     "All that was asked for: what there is, what is missing, and what is none of the caller's business."
-    image, asked, everything = broker.image, request.topics or [], asks_for_all(request, version)
+    image, asked, everything = call.node.image, request.topics or [], asks_for_all(request, call.version)
     ids = list(dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != NO_ID))   # each once
     names = sorted(image.topics) if everything else dict.fromkeys(topic.name for topic in asked)
-    hidden = {} if ids else dict.fromkeys(name for name in names if not may_see(broker, name))
+    hidden = {} if ids else dict.fromkeys(name for name in names if not may_see(call, name))
     if ids: found, missing = topics_by_id(image, ids)
     else: found, missing = topics_by_name(image, [name for name in names if name not in hidden])
     refused = [] if everything else [forbidden(name) for name in hidden]
-    if ids: refused = [forbidden(None, topic.topic_id) for topic in found if not may_see(broker, topic.name)]
-    described = [topic_metadata(image, topic, version, broker.listener_name)
-                 for topic in found if not ids or may_see(broker, topic.name)]
+    if ids: refused = [forbidden(None, topic.topic_id) for topic in found if not may_see(call, topic.name)]
+    described = [topic_metadata(image, topic, call.version, call.listener)
+                 for topic in found if not ids or may_see(call, topic.name)]
     answers = missing + described if ids else described + missing
     if request.include_topic_authorized_operations:
         for topic in answers:
             if topic.name is None: continue
-            topic.topic_authorized_operations = operations_on(broker, Resource.TOPIC, topic.name)
+            topic.topic_authorized_operations = operations_on(call, Resource.TOPIC, topic.name)
     return answers + refused
 
 # ## Questions that make no sense
@@ -209,26 +214,22 @@ def refuse_metadata(request: MetadataRequest, error: int) -> MetadataResponse:
 # %% ../../nbs/22_apis.metadata.ipynb #5e7d94f3
 CLUSTER_OPERATIONS = sum(1 << operation for operation in OPERATIONS_ON[Resource.CLUSTER])
 
-def cluster_operations(broker) -> int:
+def cluster_operations(call: Call) -> int:
     "The operations on the cluster that the caller may do, as bits; none, for those who may not even describe it."
-    if not broker.allows(Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME): return 0
-    return operations_on(broker, Resource.CLUSTER, CLUSTER_NAME)
+    if not call.allows(Operation.DESCRIBE, Resource.CLUSTER, CLUSTER_NAME): return 0
+    return operations_on(call, Resource.CLUSTER, CLUSTER_NAME)
 
-def answer_metadata(
-    request: MetadataRequest,
-    version: int,
-    broker,  # has `image`, `listener_name`, `node_id`, `cluster_id` and `allows`
-) -> MetadataResponse:
+def answer_metadata(request: MetadataRequest, call: Call) -> MetadataResponse:
     "Brokers and topics, from the image."
-    error = metadata_fault(request, version)
+    error = metadata_fault(request, call.version)
     if error: return refuse_metadata(request, error)
     answer = MetadataResponse(
-        brokers=live_brokers(broker.image, broker.listener_name),
-        cluster_id=broker.cluster_id,
-        controller_id=broker.node_id,
-        topics=find_topics(request, version, broker))
+        brokers=live_brokers(call.node.image, call.listener),
+        cluster_id=call.node.cluster_id,
+        controller_id=call.node.node_id,
+        topics=find_topics(request, call))
     if request.include_cluster_authorized_operations:
-        answer.cluster_authorized_operations = cluster_operations(broker)
+        answer.cluster_authorized_operations = cluster_operations(call)
     return answer
 
 # %% ../../nbs/22_apis.metadata.ipynb #6ab589d6
@@ -249,7 +250,7 @@ class NodeEndpoint:
     rack: String = field(nullable='0+', default=None)
 
 def leader_endpoints(image: Image, listener: str, leaders: list[LeaderIdAndEpoch | None]) -> list[NodeEndpoint]:
-    "The addresses of leaders, each once; `None` stands for one that needs no mention."
+    "The addresses of leaders, each once; `None` is one that needs no mention."
     ids = {leader.leader_id for leader in leaders if leader}
     return [NodeEndpoint(node_id=b.node_id, host=b.host, port=b.port, rack=b.rack)
             for b in live_brokers(image, listener) if b.node_id in ids]

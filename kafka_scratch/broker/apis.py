@@ -13,7 +13,11 @@ from ..apis.fetch import fetch
 from ..apis.list_offsets import list_offsets
 from ..apis.log_ends import delete_records, offset_for_leader_epoch
 from ..apis.produce import produce
-from ..apis.topics import create_partitions, create_topics, delete_topics, describe_cluster, metadata_creating
+from ..apis.auto_topic_creation import metadata_creating
+from ..apis.create_partitions import create_partitions
+from ..apis.create_topics import create_topics
+from ..apis.delete_topics import delete_topics
+from ..apis.describe_cluster import describe_cluster
 from ..groups.admin import delete_groups, describe_groups, list_groups
 from ..groups.classic_apis import heartbeat, join_group, leave_group, sync_group
 from ..groups.coordinator import find_coordinator

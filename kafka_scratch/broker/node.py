@@ -14,7 +14,8 @@ from ..wire.codes import METADATA, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from ..cluster.records import BrokerEndpoint, BrokerFeature, RegisterBrokerRecord
 from ..cluster.image import Image
 from ..cluster.metadata_log import MetadataLog, register_broker
-from ..cluster.logs import Logs, begin_logs, end_logs, lock_directory
+from ..cluster.log_dirs import lock_directory
+from ..cluster.logs import Logs, begin_logs, end_logs
 from ..cluster.config import EVERYWHERE, PROTOCOLS, Config, Properties, prepare_log_dirs
 from ..cluster.config import read_meta, read_number
 from ..cluster.controller import METADATA_VERSION, Controller, found_cluster, new_id

@@ -14,7 +14,8 @@ from functools import partial
 from .. import __version__
 from ..wire.primitives import DecodeError
 from ..log.checksums import ACCELERATED
-from ..cluster.logs import flush_late, remove_deleted, remove_old, save_checkpoints
+from ..cluster.log_dirs import save_checkpoints
+from ..cluster.logs import flush_late, remove_deleted, remove_old
 from ..cluster.config import EVERYWHERE, Config, ConfigError, load_config, remarks, whose
 from ..apis.api import Caller, Node
 from .connection import Acceptor, Connection, peer_of

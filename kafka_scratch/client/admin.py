@@ -14,8 +14,8 @@ from .client import Client, Unanswered, UnknownTopic, find_offsets
 from ..apis.list_offsets import EARLIEST, LATEST
 from ..cluster.settings import TOPIC
 from ..apis.configs import DescribeConfigsRequest, DescribeConfigsResource, describe_configs
-from ..apis.topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, create_topics
-from ..apis.topics import DeleteTopicsRequest, DeleteTopicState, delete_topics
+from ..apis.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest, create_topics
+from ..apis.delete_topics import DeleteTopicsRequest, DeleteTopicState, delete_topics
 from ..groups.admin import DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest
 from ..groups.admin import delete_groups, describe_groups, list_groups
 from .member import ask_coordinator, commit_offsets, read_assignment

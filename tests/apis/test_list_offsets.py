@@ -5,12 +5,12 @@ A real broker collects its answers in a hash map. They are put in the order of t
 import json
 import shutil
 import sys
-from types import SimpleNamespace
 
 import pytest
 
 from size import needs_kafka
 from broker_process import FIXTURES, ROOT, Client, running
+from node_by_hand import node_with
 from test_declarations import check, needs_jars, of_jars, of_kafka_python
 from test_log_edge_cases import PRODUCE, broker, read_cases   # noqa: F401: `broker` is a fixture
 from test_wire_fixtures import WIRE, frames_of, spans_touch
@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks import real_kafka
 
 from kafka_scratch.wire.frames import RequestHeader, ResponseHeader
-from kafka_scratch.apis.api import explain_request, explain_response, find_api, read_request, write_response
+from kafka_scratch.apis.api import Call, Node, explain_request, explain_response, find_api, read_request
 from kafka_scratch.apis.list_offsets import (CLIENT, EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP, Found, ListOffsetsPartition,
                                         ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic, answer_list_offsets, check_epoch, end_for,
                                         find_offset, is_known, list_offsets)
@@ -214,18 +214,15 @@ def test_which_version_has_which_question():
         [-2, -1, 0, 1], [-2, -1, 0, 1], [-3, -2, -1, 0, 1], [-4, -3, -2, -1, 0, 1], [-5, -4, -3, -2, -1, 0, 1], [-5, -4, -3, -2, -1, 0, 1]]
 
 
-def hosting(log=None, error: int = 0, leader_epoch: int = 5):
-    "A broker with one topic of one partition."
-    topic = SimpleNamespace(name='orders', states={0: b''})
-    found = SimpleNamespace(log=log, error=error, leader_epoch=leader_epoch)
-    return SimpleNamespace(image=SimpleNamespace(topics={'orders': topic}), logs=SimpleNamespace(find=lambda topic, number: found),
-                           allows=lambda *what: True)
+def hosting(log=None, error: int = 0, leader_epoch: int = 5) -> Node:
+    "A node with one topic of one partition."
+    return node_with({('orders', 0): log}, list_offsets, error=error, leader_epoch=leader_epoch)
 
 
-def asked(broker, *partitions, version: int = 10, name: str = 'orders', **fields):
+def asked(node: Node, *partitions, version: int = 10, name: str = 'orders', **fields):
     topics = [ListOffsetsTopic(name=name, partitions=[ListOffsetsPartition(partition_index=index, timestamp=time, current_leader_epoch=epoch)
                                                       for index, time, epoch in partitions])]
-    answer = answer_list_offsets(ListOffsetsRequest(**{'replica_id': CLIENT, 'topics': topics} | fields), version, broker)
+    answer = answer_list_offsets(ListOffsetsRequest(**{'replica_id': CLIENT, 'topics': topics} | fields), Call(version, node))
     assert ListOffsetsResponse.decode(answer.encode(version), version).encode(version) == answer.encode(version)
     return [(p.partition_index, p.error_code, p.offset) for topic in answer.topics for p in topic.partitions]
 
@@ -249,7 +246,7 @@ def test_errors_of_the_log():
 def test_a_topic_that_comes_twice_is_answered_once(log):
     def topic(*numbers): return ListOffsetsTopic(name='orders', partitions=[ListOffsetsPartition(partition_index=number, timestamp=LATEST) for number in numbers])
     request = ListOffsetsRequest(replica_id=CLIENT, topics=[topic(0), ListOffsetsTopic(name='nobody'), topic(7), topic()])
-    answer = answer_list_offsets(request, 10, hosting(log))
+    answer = answer_list_offsets(request, Call(10, hosting(log)))
     assert [(t.name, [(p.partition_index, p.error_code) for p in t.partitions]) for t in answer.topics] == [('orders', [(0, 0), (7, 3)])]
 
 
@@ -315,11 +312,6 @@ def test_side_by_side_with_a_running_kafka(tmp_path):
             response = ProduceResponse.decode(client.ask(produced('orders', partition, batch)), 9, 8 + produce.response_header_version(9))
             assert response.responses[0].partition_responses[0].error_code == 0
         logs = {number: open_log(shutil.copytree(kafka.log_dir/f'orders-{number}', tmp_path/'copies'/f'orders-{number}').__fspath__()) for number in range(3)}
-        found = lambda topic, number: SimpleNamespace(log=logs[number], error=0, leader_epoch=0)
-        ours = SimpleNamespace(image=SimpleNamespace(topics={'orders': SimpleNamespace(name='orders', states=logs)}), logs=SimpleNamespace(find=found),
-                               allows=lambda *what: True)
+        ours = node_with({('orders', number): log for number, log in logs.items()}, list_offsets)
         for name, frame in questions().items():
-            api, version = find_api(frame, {KEY: list_offsets}, 4)
-            header, request = read_request(frame[4:], api, version)
-            answer = write_response(api, version, header.correlation_id, answer_list_offsets(request, version, ours))
-            with Client(kafka.port) as client: assert answer == in_order(frame, client.ask(frame)), name
+            with Client(kafka.port) as client: assert ours.answer(frame[4:]) == in_order(frame, client.ask(frame)), name

@@ -6,7 +6,6 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 if __name__ == '__main__': sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -16,10 +15,11 @@ from hypothesis import given, strategies as st
 from size import needs_kafka
 from benchmarks import real_kafka, wire
 from broker_process import Client, running
+from node_by_hand import node_with
 from recording import Recorder, answer_in, framed, recorded
 from kafka_scratch.log import partition as partition_log
 from kafka_scratch.wire.codes import Operation, Resource
-from kafka_scratch.apis.api import Api, read_request, write_response
+from kafka_scratch.apis.api import EVERYONE, Api, Call, Node
 from kafka_scratch.apis.list_offsets import EARLIEST, LATEST, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic, list_offsets
 from kafka_scratch.apis.log_ends import *
 from kafka_scratch.log.partition import LogConfig, append, move_start
@@ -150,21 +150,16 @@ def like(directory: Path, state: dict):
     return log
 
 
-class Cardboard:
-    "A broker that has logs, and nothing else."
-    def __init__(self, directory: Path, case: dict, allowed=lambda *asked: True):
-        self.held = {name: like(directory/name, state) for name, state in case['logs'].items()}
-        self.image, self.logs, self.epoch, self.allows = SimpleNamespace(topics={}), self, case['leader_epoch'], allowed
-        for log in self.held.values():
-            self.image.topics.setdefault(log.topic, SimpleNamespace(name=log.topic, states={})).states[log.partition] = log
-    def find(self, topic, number): return SimpleNamespace(log=topic.states[number], error=0, leader_epoch=self.epoch)
+def node_of(directory: Path, case: dict, allowed=EVERYONE) -> Node:
+    "A node that has the logs of a case, and nothing else."
+    logs = [like(directory/name, state) for name, state in case['logs'].items()]
+    held = {(log.topic, log.partition): log for log in logs}
+    return node_with(held, offset_for_leader_epoch, delete_records, leader_epoch=case['leader_epoch'], authorizer=allowed)
 
 
-def asked(case: dict, api: Api, broker) -> tuple[bytes, bytes]:
+def asked(case: dict, node: Node) -> tuple[bytes, bytes]:
     "Our answer, and the real one."
-    header, request = read_request(bytes.fromhex(case['request_hex'])[4:], api, case['api_version'])
-    ours = write_response(api, case['api_version'], header.correlation_id, api.answer(request, case['api_version'], broker))
-    return ours, bytes.fromhex(case['response_hex'])
+    return node.answer(bytes.fromhex(case['request_hex'])[4:]), bytes.fromhex(case['response_hex'])
 
 
 def by_name(case): return case['name']
@@ -172,7 +167,7 @@ def by_name(case): return case['name']
 
 @pytest.mark.parametrize('case', recorded('offset-for-leader-epoch.jsonl'), ids=by_name)
 def test_ends_of_epochs_are_those_of_a_real_broker(tmp_path, case):
-    ours, theirs = asked(case, offset_for_leader_epoch, Cardboard(tmp_path, case))
+    ours, theirs = asked(case, node_of(tmp_path, case))
     assert ours == theirs
 
 
@@ -186,10 +181,11 @@ def in_order(case: dict, raw: bytes) -> DeleteRecordsResponse:
 
 @pytest.mark.parametrize('case', recorded('delete-records.jsonl'), ids=by_name)
 def test_deletions_are_those_of_a_real_broker_and_leave_the_same_logs(tmp_path, case):
-    broker = Cardboard(tmp_path, case)
-    ours, theirs = asked(case, delete_records, broker)
+    node = node_of(tmp_path, case)
+    ours, theirs = asked(case, node)
     assert in_order(case, ours) == in_order(case, theirs)
-    for name, log in broker.held.items():
+    for (topic, partition), log in node.logs.held.items():
+        name = f'{topic}-{partition}'
         left = {'epochs': [list(entry) for entry in log.epochs.entries], 'start': log.start_offset, 'end': log.end_offset}
         assert left.items() <= case['after'][name].items(), name
         on_disk = [[int(x) for x in row] for row in read_checkpoint(log.path('leader-epoch-checkpoint'))]
@@ -198,40 +194,40 @@ def test_deletions_are_those_of_a_real_broker_and_leave_the_same_logs(tmp_path, 
 
 def test_who_may_not_see_a_topic_hears_nothing_of_it(tmp_path):
     case = recorded('offset-for-leader-epoch.jsonl')[0]
-    def allowed(operation, resource, name): return (operation, resource) == (Operation.DESCRIBE, Resource.TOPIC) and name == 'ends.both'
-    broker = Cardboard(tmp_path, case, allowed)
+    def allowed(caller, operation, resource, name): return (operation, resource) == (Operation.DESCRIBE, Resource.TOPIC) and name == 'ends.both'
+    node = node_of(tmp_path, case, allowed)
     request = ends(('ends.a', (0, -1, 0)), ('ends.both', (0, -1, 0)), ('nobody', (0, -1, 0)))
-    said = offset_for_leader_epoch.answer(request, 4, broker)   # what is refused comes last
+    said = offset_for_leader_epoch.answer(request, Call(4, node))   # what is refused comes last
     assert [(t.topic, t.partitions[0].error_code, t.partitions[0].end_offset) for t in said.topics] == [('ends.both', 0, 2), ('ends.a', 29, -1), ('nobody', 29, -1)]
-    said = delete_records.answer(deletes(('ends.a', (0, 5)), ('ends.both', (0, 1))), 2, broker)
+    said = delete_records.answer(deletes(('ends.a', (0, 5)), ('ends.both', (0, 1))), Call(2, node))
     assert [(t.name, t.partitions[0].error_code, t.partitions[0].low_watermark) for t in said.topics] == [('ends.a', 29, -1), ('ends.both', 29, -1)]
-    assert broker.held['ends.a-0'].start_offset == broker.held['ends.both-0'].start_offset == 0
+    assert node.logs.held['ends.a', 0].start_offset == node.logs.held['ends.both', 0].start_offset == 0
 
 
 def test_a_broker_may_ask_about_every_topic(tmp_path):
-    def allowed(operation, resource, name): return (operation, resource, name) == (Operation.CLUSTER_ACTION, Resource.CLUSTER, 'kafka-cluster')
+    def allowed(caller, operation, resource, name): return (operation, resource, name) == (Operation.CLUSTER_ACTION, Resource.CLUSTER, 'kafka-cluster')
     case = recorded('offset-for-leader-epoch.jsonl')[0]
-    ours, theirs = asked(case, offset_for_leader_epoch, Cardboard(tmp_path, case, allowed))
+    ours, theirs = asked(case, node_of(tmp_path, case, allowed))
     assert ours == theirs
 
 
 def test_who_does_not_lead_says_so(tmp_path):
     case = recorded('delete-records.jsonl')[0]
-    broker = Cardboard(tmp_path, case)
-    broker.find = lambda topic, number: SimpleNamespace(log=None, error=6, leader_epoch=9)
-    assert offset_for_leader_epoch.answer(ends(('ends.a', (0, 3, 0))), 4, broker).topics[0].partitions[0].error_code == 6
-    assert delete_records.answer(deletes(('ends.a', (0, 3))), 2, broker).topics[0].partitions[0].error_code == 6
+    node = node_of(tmp_path, case)
+    node.logs.held, node.logs.error, node.logs.leader_epoch = dict.fromkeys(node.logs.held), 6, 9
+    assert offset_for_leader_epoch.answer(ends(('ends.a', (0, 3, 0))), Call(4, node)).topics[0].partitions[0].error_code == 6
+    assert delete_records.answer(deletes(('ends.a', (0, 3))), Call(2, node)).topics[0].partitions[0].error_code == 6
 
 
 def test_a_disk_that_fails_is_an_error(tmp_path, monkeypatch):
     case = recorded('delete-records.jsonl')[0]
-    broker = Cardboard(tmp_path, case | {'leader_epoch': 9})
+    node = node_of(tmp_path, case | {'leader_epoch': 9})
     def fails(*_): raise OSError(28, 'No space left on device')
     monkeypatch.setattr(partition_log, 'write_checkpoint', fails)
-    assert offset_for_leader_epoch.answer(ends(('ends.a', (0, -1, 9))), 4, broker).topics[0].partitions[0].error_code == 56
-    assert delete_records.answer(deletes(('ends.a', (0, 5))), 2, broker).topics[0].partitions[0].error_code == 56
+    assert offset_for_leader_epoch.answer(ends(('ends.a', (0, -1, 9))), Call(4, node)).topics[0].partitions[0].error_code == 56
+    assert delete_records.answer(deletes(('ends.a', (0, 5))), Call(2, node)).topics[0].partitions[0].error_code == 56
     monkeypatch.undo()
-    assert offset_for_leader_epoch.answer(ends(('ends.a', (0, -1, 9))), 4, broker).topics[0].partitions[0].end_offset == 9
+    assert offset_for_leader_epoch.answer(ends(('ends.a', (0, -1, 9))), Call(4, node)).topics[0].partitions[0].end_offset == 9
 
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3)), min_size=1, max_size=6), st.integers(-3, 25), st.integers(0, 20))

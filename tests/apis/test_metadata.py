@@ -6,7 +6,6 @@ compared: partitions always, topics when all of them were asked for.
 import copy
 import json
 import sys
-from types import SimpleNamespace
 
 import pytest
 
@@ -20,8 +19,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks import real_kafka
 
 from kafka_scratch.wire.frames import RequestHeader, ResponseHeader
-from kafka_scratch.apis.api import PEEK, Refused, explain_request, explain_response, find_api, read_request
-from kafka_scratch.apis.api import write_response
+from kafka_scratch.apis.api import PEEK, Call, Caller, Node, Refused, explain_request, explain_response, find_api, read_request
 from kafka_scratch.cluster.image import Image, broker_registered, partition_made, topic_made
 from kafka_scratch.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, answer_metadata, asks_for_all, live_brokers, metadata
 from kafka_scratch.wire.codes import METADATA
@@ -105,15 +103,14 @@ def test_the_declarations_are_the_jars(cls): check(cls, of_jars()[cls.__name__])
 # --- Recorded questions -----------------------------------------------------------------------------------------------
 
 @pytest.fixture(scope='module')
-def recorded_broker(tmp_path_factory):
-    "A broker in the state in which the real one was asked. (The log that leads there has no brokers in it.)"
+def recorded_node(tmp_path_factory):
+    "A node in the state in which the real one was asked. (The log that leads there has no brokers in it.)"
     log = tmp_path_factory.mktemp('recorded')/METADATA
     log.mkdir()
     (log/f'{0:020}.log').write_bytes(state_log())
     image = load_image(log)
     for broker in STATE['cluster']['brokers']: register(image, broker['id'], PLAINTEXT=(broker['host'], broker['port']))
-    return SimpleNamespace(image=image, listener_name='PLAINTEXT', node_id=STATE['cluster']['controllerAsSeenByClient'],
-                           cluster_id=STATE['cluster']['clusterId'], allows=lambda *what: True)
+    return Node([metadata], image=image, node_id=STATE['cluster']['controllerAsSeenByClient'], cluster_id=STATE['cluster']['clusterId'])
 
 
 def register(image: Image, id: int, fenced: bool = False, rack: str | None = None, **ends: tuple[str, int]):
@@ -127,13 +124,10 @@ def make_topic(image: Image, name: str, topic_id: bytes, partitions: list[dict])
         partition_made(image, PartitionRecord(topic_id=topic_id, partition_id=index, partition_epoch=0, **fields))
 
 
-def ask(broker, frame: bytes) -> bytes | None:
+def ask(node: Node, frame: bytes) -> bytes | None:
     "The answer to a request, both with their lengths; None if it is refused."
-    try:
-        api, version = find_api(frame, {KEY: metadata}, 4)
-        header, request = read_request(frame[4:], api, version)
+    try: return node.answer(frame[4:])
     except (DecodeError, Refused): return None
-    return write_response(api, version, header.correlation_id, answer_metadata(request, version, broker))
 
 
 def in_order(frame: bytes | None, answer: bytes | None) -> bytes | None:
@@ -148,26 +142,26 @@ def in_order(frame: bytes | None, answer: bytes | None) -> bytes | None:
 
 
 @pytest.mark.parametrize('case', CASES, ids=[case['name'] for case in CASES])
-def test_recorded(recorded_broker, case):
-    broker, frame = recorded_broker, bytes.fromhex(case['request_hex'])
+def test_recorded(recorded_node, case):
+    node, frame = recorded_node, bytes.fromhex(case['request_hex'])
     if case['name'] == 'v13-auto-created-second-call':
         # The real broker had made the topic by now, because the request before allowed it. We make no topics yet: it is put there by hand.
         created, = case['response_decoded']['topics']
-        broker = copy.copy(broker)
-        broker.image = copy.copy(broker.image)
-        broker.image.topics, broker.image.topics_by_id = dict(broker.image.topics), dict(broker.image.topics_by_id)
-        make_topic(broker.image, created['name'], uuid_bytes(created['topicId']), [dict(leader=1, leader_epoch=0, replicas=[1], isr=[1])])
+        node = copy.copy(node)
+        node.image = copy.copy(node.image)
+        node.image.topics, node.image.topics_by_id = dict(node.image.topics), dict(node.image.topics_by_id)
+        make_topic(node.image, created['name'], uuid_bytes(created['topicId']), [dict(leader=1, leader_epoch=0, replicas=[1], isr=[1])])
     kafkas = bytes.fromhex(case['response_hex']) if case['response_hex'] else None
     assert (kafkas is None) == (case['outcome'] == 'connection closed by broker')
-    assert ask(broker, frame) == in_order(frame, kafkas)
+    assert ask(node, frame) == in_order(frame, kafkas)
 
 
-def test_answers_can_be_kept(recorded_broker):
+def test_answers_can_be_kept(recorded_node):
     "The broker may keep them by the bytes of the request: the same question has the same answer."
     assert metadata.cacheable
     for case in CASES:
         frame = bytes.fromhex(case['request_hex'])
-        assert ask(recorded_broker, frame) == ask(recorded_broker, frame)
+        assert ask(recorded_node, frame) == ask(recorded_node, frame)
 
 
 # --- Brokers that are gone --------------------------------------------------------------------------------------------
@@ -180,8 +174,7 @@ def test_partitions_of_a_cluster_in_trouble(path):
     state = json.loads(path.read_text())
     node = path.parent/('node-100' if 'one-controller' in path.parent.name else 'node-1')
     image = load_image(node, state['metadataHighWatermark']['afterDescribe'] - 1)
-    broker = SimpleNamespace(image=image, listener_name='PLAINTEXT', node_id=1, cluster_id='some', allows=lambda *what: True)
-    ours = kafka_json(answer_metadata(MetadataRequest(topics=None), 13, broker), 13)
+    ours = kafka_json(answer_metadata(MetadataRequest(topics=None), Call(13, Node(image=image, cluster_id='some'))), 13)
     kafkas = state['describeTopicPartitionsV0']['topics']
     assert [topic['name'] for topic in ours['topics']] == [topic['name'] for topic in kafkas]
     for our, their in zip(ours['topics'], kafkas):
@@ -219,8 +212,8 @@ def test_leaders_that_are_out_of_reach(listener, version):
     partitions = [dict(leader=leader, leader_epoch=7, replicas=EVERY, isr=[1]) for leader in EVERY]
     partitions += [dict(leader=-1, leader_epoch=7, replicas=EVERY, isr=[2]), dict(leader=1, leader_epoch=7, replicas=[1], isr=[1])]
     make_topic(image, 'orders', b'o' * 16, partitions)
-    broker = SimpleNamespace(image=image, listener_name=listener, node_id=1, cluster_id=None, allows=lambda *what: True)
-    answer = answer_metadata(MetadataRequest(topics=[MetadataRequestTopic(name='orders')]), version, broker)
+    call = Call(version, Node(image=image), Caller(listener=listener))
+    answer = answer_metadata(MetadataRequest(topics=[MetadataRequestTopic(name='orders')]), call)
     topic, = answer.topics
     assert [(p.error_code, p.leader_id, list(p.replica_nodes), list(p.isr_nodes), p.offline_replicas) for p in topic.partitions] == KAFKAS[listener, version]
     assert {p.leader_epoch for p in topic.partitions} == {7}
@@ -230,12 +223,12 @@ def test_leaders_that_are_out_of_reach(listener, version):
 
 
 def test_an_empty_cluster_has_an_answer_in_every_version():
-    broker = SimpleNamespace(image=Image(), listener_name='PLAINTEXT', node_id=1, cluster_id=None, allows=lambda *what: True)
-    assert live_brokers(broker.image, 'PLAINTEXT') == []
+    node = Node(image=Image())
+    assert live_brokers(node.image, 'PLAINTEXT') == []
     for version in MetadataRequest.VERSIONS:
         for topics in ([], None):
             request = MetadataRequest(topics=topics)
-            if version or topics is not None: assert answer_metadata(request, version, broker).encode(version)
+            if version or topics is not None: assert answer_metadata(request, Call(version, node)).encode(version)
 
 
 # --- Side by side -----------------------------------------------------------------------------------------------------
@@ -277,6 +270,6 @@ def test_side_by_side_with_a_running_kafka(tmp_path):
         kafka.create_topics({'orders': 1, 'edge.a': 3, 'b': 1})
         image = load_image(kafka.log_dir)
         properties = dict(line.split('=', 1) for line in (kafka.log_dir/'meta.properties').read_text().splitlines() if '=' in line)
-        broker = SimpleNamespace(image=image, listener_name='PLAINTEXT', node_id=1, cluster_id=properties['cluster.id'], allows=lambda *what: True)
+        node = Node([metadata], image=image, cluster_id=properties['cluster.id'])
         for name, frame in questions({topic.name: topic.topic_id for topic in image.topics.values()}).items():
-            with Client(kafka.port) as client: assert ask(broker, frame) == in_order(frame, client.ask(frame)), name
+            with Client(kafka.port) as client: assert ask(node, frame) == in_order(frame, client.ask(frame)), name

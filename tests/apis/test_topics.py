@@ -27,7 +27,8 @@ from kafka_scratch.cluster.logs import remove_deleted
 from kafka_scratch.log.partition import StorageError, append
 from kafka_scratch.log.records import HEADER, Record, write_batch
 from kafka_scratch.log.segments import read_partition_metadata
-from kafka_scratch.apis.topics import place, placed_by_hand
+from kafka_scratch.apis.create_topics import placed_by_hand
+from kafka_scratch.apis.topics import place
 
 AUTO = {'auto.create.topics.enable': 'true', 'num.partitions': 3, 'delete.topic.enable': 'false'}
 
@@ -195,7 +196,7 @@ def test_what_is_said_to_those_who_may_not_is_what_a_real_broker_says(tmp_path):
     with Played(tmp_path, port=cases[0]['port'], cluster_id=cases[0]['cluster_id'], elr=True) as player:
         conversation = played(cases, player)
         next(conversation)
-        player.broker.authorizer = lambda caller, operation, resource, name: operation not in DENIED.get((resource, name), ())
+        player.node.authorizer = lambda caller, operation, resource, name: operation not in DENIED.get((resource, name), ())
         for case, ours, theirs in conversation: assert ours == theirs, case['name']
 
 
@@ -240,7 +241,7 @@ def test_a_directory_that_cannot_be_renamed_is_tried_again(tmp_path, monkeypatch
             player.ask(delete('orders'))
             assert remove_deleted(player.logs) == 0 and player.names() == ['orders-0', 'orders-1']
         assert remove_deleted(player.logs) == 0 and all(name.endswith('-delete') for name in player.names()) and len(player.names()) == 2
-        assert not player.logs.stuck and len(player.logs.doomed) == 2
+        assert not player.logs.to_be_renamed and len(player.logs.to_be_deleted) == 2
 
 
 def test_the_directories_of_another_topic_of_the_same_name_stay(tmp_path):
@@ -329,7 +330,7 @@ def test_metadata_that_are_read_anew_delete_nothing(tmp_path):
     with Played(tmp_path) as player:
         player.ask(create(topic('orders', 2)))
         player.logs.set_image(Image())
-        assert player.names() == ['orders-0', 'orders-1'] and not player.logs.doomed
+        assert player.names() == ['orders-0', 'orders-1'] and not player.logs.to_be_deleted
 
 
 def test_if_the_disk_refuses_nothing_is_made_or_deleted(tmp_path):
@@ -354,11 +355,11 @@ def may(*allowed): return lambda caller, operation, resource, name: (operation, 
 
 def test_who_may_not_create_is_told_so(tmp_path):
     with Played(tmp_path) as player:
-        player.broker.authorizer = may((Operation.CREATE, Resource.TOPIC, 'mine'))
+        player.node.authorizer = may((Operation.CREATE, Resource.TOPIC, 'mine'))
         mine, others = player.ask(create(topic('mine'), topic('others'))).topics
         assert (mine.error_code, mine.topic_config_error_code, mine.num_partitions, mine.configs) == (0, 29, -1, [])
         assert (others.error_code, others.error_message) == (29, 'Authorization failed.') and list(player.image.topics) == ['mine']
-        player.broker.authorizer = may((Operation.CREATE, Resource.CLUSTER, 'kafka-cluster'), (Operation.DESCRIBE_CONFIGS, Resource.TOPIC, 'x'))
+        player.node.authorizer = may((Operation.CREATE, Resource.CLUSTER, 'kafka-cluster'), (Operation.DESCRIBE_CONFIGS, Resource.TOPIC, 'x'))
         made, = player.ask(create(topic('x', 2))).topics
         assert (made.error_code, made.num_partitions, len(made.configs)) == (0, 2, 33)
 
@@ -366,7 +367,7 @@ def test_who_may_not_create_is_told_so(tmp_path):
 def test_who_may_not_see_alter_or_delete_is_told_so(tmp_path):
     with Played(tmp_path) as player:
         player.ask(create(topic('mine'), topic('seen'), topic('hidden')))
-        player.broker.authorizer = may(*((operation, Resource.TOPIC, 'mine') for operation in (Operation.ALTER, Operation.DELETE, Operation.DESCRIBE)),
+        player.node.authorizer = may(*((operation, Resource.TOPIC, 'mine') for operation in (Operation.ALTER, Operation.DELETE, Operation.DESCRIBE)),
                                        (Operation.DESCRIBE, Resource.TOPIC, 'seen'))
         grown = {each.name: (each.error_code, each.error_message) for each in player.ask(grow(('mine', 2), ('seen', 2), ('nobody', 2))).results}
         assert grown == {'mine': (0, None), 'seen': (29, None), 'nobody': (29, None)}
@@ -378,18 +379,18 @@ def test_who_may_not_see_alter_or_delete_is_told_so(tmp_path):
 
 def test_nobody_makes_a_topic_by_asking_who_may_not_create_it(tmp_path):
     with Played(tmp_path) as player:
-        player.broker.authorizer = may((Operation.DESCRIBE, Resource.TOPIC, 'new'))
+        player.node.authorizer = may((Operation.DESCRIBE, Resource.TOPIC, 'new'))
         assert [each.error_code for each in player.ask(metadata_of('new')).topics] == [29] and not player.image.topics
-        player.broker.authorizer = may((Operation.DESCRIBE, Resource.TOPIC, 'new'), (Operation.CREATE, Resource.TOPIC, 'new'))
+        player.node.authorizer = may((Operation.DESCRIBE, Resource.TOPIC, 'new'), (Operation.CREATE, Resource.TOPIC, 'new'))
         assert [each.error_code for each in player.ask(metadata_of('new')).topics] == [3] and list(player.image.topics) == ['new']
 
 
 def test_what_may_be_done_to_the_cluster_is_said_to_those_who_may_describe_it(tmp_path):
     with Played(tmp_path) as player:
         request = DescribeClusterRequest(include_cluster_authorized_operations=True)
-        player.broker.authorizer = may((Operation.CREATE, Resource.CLUSTER, 'kafka-cluster'))
+        player.node.authorizer = may((Operation.CREATE, Resource.CLUSTER, 'kafka-cluster'))
         assert player.ask(request).cluster_authorized_operations == 0
-        player.broker.authorizer = may((Operation.DESCRIBE, Resource.CLUSTER, 'kafka-cluster'))
+        player.node.authorizer = may((Operation.DESCRIBE, Resource.CLUSTER, 'kafka-cluster'))
         assert player.ask(request).cluster_authorized_operations == 1 << Operation.DESCRIBE
 
 
@@ -397,17 +398,17 @@ def test_who_may_not_describe_the_cluster_is_not_told_by_metadata_either(tmp_pat
     with Played(tmp_path) as player:
         request = metadata_of()
         request.include_cluster_authorized_operations = True
-        player.broker.authorizer = may((Operation.CREATE, Resource.CLUSTER, 'kafka-cluster'))
+        player.node.authorizer = may((Operation.CREATE, Resource.CLUSTER, 'kafka-cluster'))
         assert player.ask(request, 10).cluster_authorized_operations == 0
-        player.broker.authorizer = may((Operation.DESCRIBE, Resource.CLUSTER, 'kafka-cluster'))
+        player.node.authorizer = may((Operation.DESCRIBE, Resource.CLUSTER, 'kafka-cluster'))
         assert player.ask(request, 10).cluster_authorized_operations == 1 << Operation.DESCRIBE
 
 
 def test_many_names_are_sorted_once(tmp_path, monkeypatch):
     "Each new name isn't compared with every topic."
-    from kafka_scratch.apis import topics
-    calls, sort = [], topics.look_alikes
-    monkeypatch.setattr(topics, 'look_alikes', lambda names: calls.append(1) or sort(names))
+    from kafka_scratch.apis import create_topics as module
+    calls, sort = [], module.look_alikes
+    monkeypatch.setattr(module, 'look_alikes', lambda names: calls.append(1) or sort(names))
     with Played(tmp_path) as player:
         player.ask(create(topic('a.b')))
         calls.clear()

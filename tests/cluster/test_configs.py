@@ -292,7 +292,7 @@ def test_who_may_not_look_or_change_is_told_so_and_nothing_else(tmp_path):
     with Played(tmp_path) as player:
         player.ask(create(topic('orders')))
         asked = []
-        player.broker.authorizer = lambda caller, *what: asked.append(what)
+        player.node.authorizer = lambda caller, *what: asked.append(what)
         seen = player.ask(settings_of((TOPIC, 'orders', None), (TOPIC, 'nobody', None), (GROUP, 'g', None), (BROKER, '1', None), (BROKER_LOGGER, '1', None), (CLIENT_METRICS, 'x', None)))
         assert [each.error_code for each in seen.results] == [29, 29, 30, 31, 31, 31] and not any(each.configs for each in seen.results)
         changed = player.ask(alter((TOPIC, 'orders', [('retention.ms', SET, '1')]), (GROUP, 'g', []), (BROKER, '1', []), (BROKER_LOGGER, '1', []), (CLIENT_METRICS, 'x', [])))

@@ -1,4 +1,4 @@
-"""The pen of the metadata log: what it writes can be read by whoever reads such logs, Apache Kafka included."""
+"""The controller: what it writes can be read by everybody who reads metadata logs, Apache Kafka included."""
 import os
 import sys
 from pathlib import Path
@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks import real_kafka, wire
 
 from kafka_scratch.cluster import controller as controller_module
-from kafka_scratch.cluster.controller import Controller, found_cluster, metadata_batch, record_version, topic_records
+from kafka_scratch.cluster.controller import Controller, become_leader, found_cluster, metadata_batch, record_version, topic_records
 from kafka_scratch.wire.codes import METADATA
 from kafka_scratch.cluster.metadata_log import MetadataLog, load_image
 from kafka_scratch.cluster.records import (BeginTransactionRecord, ConfigRecord, EndTransactionRecord, FeatureLevelRecord, PartitionChangeRecord, PartitionRecord, ProducerIdsRecord,
@@ -162,7 +162,7 @@ def test_a_transaction_of_somebody_who_died_never_happened(tmp_path):
 
 def test_the_first_transaction_of_a_cluster_may_be_the_one_that_was_never_finished(tmp_path):
     first = controller_on(tmp_path)
-    first.begin()
+    become_leader(first)
     first.close()
     begun = metadata_batch([BeginTransactionRecord(name='Bootstrap records'), FeatureLevelRecord(name='metadata.version', feature_level=20)], 20, NOW)
     leader = next(read_batches(segment(tmp_path).read_bytes()))

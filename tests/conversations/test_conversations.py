@@ -21,7 +21,7 @@ from kafka_scratch.broker.apis import APIS
 from kafka_scratch.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData, produce
 from kafka_scratch.log.records import CRC_ENDS, CRC_STARTS, Record, read_batches, read_records, write_batch
 from kafka_scratch.wire.schema import Message
-from kafka_scratch.apis.topics import CreatableTopic, CreateTopicsRequest, create_topics
+from kafka_scratch.apis.create_topics import CreatableTopic, CreateTopicsRequest, create_topics
 
 WIRE = Path(__file__).parents[1]/'fixtures'/'wire'/'clients'
 API_VERSIONS, METADATA, FIND_COORDINATOR = 18, 3, 10

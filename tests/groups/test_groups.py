@@ -39,7 +39,7 @@ from kafka_scratch.cluster.records import PartitionRecord, TopicRecord
 from kafka_scratch.broker.apis import APIS
 from kafka_scratch.groups.offsets import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
 from kafka_scratch.log.records import Record, read_batches, read_records, write_batch
-from kafka_scratch.apis.topics import DeleteTopicsRequest, delete_topics
+from kafka_scratch.apis.delete_topics import DeleteTopicsRequest, delete_topics
 
 FIXTURES = Path(__file__).parents[1]/'fixtures'
 GROUP_APIS = {key: APIS[key] for key in (8, 11, 12, 13, 14, 15, 16, 42, 68, 69)}
@@ -471,7 +471,7 @@ def test_somebody_deletes_the_topic_with_all_groups(tmp_path):
     node.groups.write('simple', [(OffsetCommitKey(group='simple', topic='t', partition=0), OffsetCommitValue(offset=5))])
     assert isinstance(second, Pending) and not second.settled and {*node.groups.groups, *node.groups.offsets} == {'g', 'new', 'simple'}
     delete = DeleteTopicsRequest(topic_names=['__consumer_offsets'], timeout_ms=1000)
-    assert delete_topics.answer(delete, 5, node).responses[0].error_code == 0
+    assert delete_topics.answer(delete, Call(5, node)).responses[0].error_code == 0
     assert second.settled and second.result.error_code == ErrorCode.NOT_COORDINATOR
     assert not node.groups.groups and not node.groups.offsets and join().error_code == ErrorCode.NOT_COORDINATOR
     node.turn_clock(100_000)                        # what was wound up for them doesn't ring

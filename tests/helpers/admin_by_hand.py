@@ -1,22 +1,24 @@
-"""What the tests of topics and settings share: requests in few words, and a broker without sockets on a directory of its own."""
+"""What the tests of topics and settings share: requests in few words, and a node without sockets on a directory of its own."""
 import time
 from pathlib import Path
 
 from broker_process import Client
 from recording import Recorder, answer_in, framed
-from kafka_scratch.broker.server import Broker
 from kafka_scratch.cluster.config import Properties, read_config
 from kafka_scratch.apis.configs import *
 from kafka_scratch.cluster.settings import *
-from kafka_scratch.cluster.controller import Controller
-from kafka_scratch.apis.api import read_request, write_response
+from kafka_scratch.cluster.controller import Controller, become_leader
+from kafka_scratch.apis.api import Api, Node
 from kafka_scratch.cluster.logs import Logs, begin_logs, end_logs
 from kafka_scratch.apis.metadata import MetadataRequest, MetadataRequestTopic
 from kafka_scratch.wire.codes import METADATA
 from kafka_scratch.cluster.metadata_log import MetadataLog
 from kafka_scratch.cluster.records import BrokerEndpoint, ConfigRecord, FeatureLevelRecord, RegisterBrokerRecord
-from kafka_scratch.apis.topics import *
-from kafka_scratch.apis.topics import create_topics, create_partitions, delete_topics, describe_cluster, metadata_creating
+from kafka_scratch.apis.auto_topic_creation import metadata_creating
+from kafka_scratch.apis.create_partitions import *
+from kafka_scratch.apis.create_topics import *
+from kafka_scratch.apis.delete_topics import *
+from kafka_scratch.apis.describe_cluster import *
 
 APIS = {api.key: api for api in (create_topics, delete_topics, create_partitions, describe_cluster, metadata_creating, describe_configs,
                                  incremental_alter_configs, alter_configs, list_config_resources)}
@@ -77,30 +79,45 @@ def metadata_of(*names, create=True):
     return MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=create)
 
 
-# --- A broker without sockets -----------------------------------------------------------------------------------------
+# --- A node without sockets -------------------------------------------------------------------------------------------
+
+class OldBroker:   # until the APIs of settings take a call
+    "A call as those see it that want a version and a broker."
+    def __init__(self, call): self.call = call
+    def __getattr__(self, name: str): return getattr(self.call if name in ('allows', 'caller') else self.call.node, name)
+
+
+def taking_a_call(api: Api) -> Api:
+    if api.answer.__code__.co_argcount == 2: return api
+    return api._replace(answer=lambda request, call: api.answer(request, call.version, OldBroker(call)))
+
+
+class NoGroups:
+    "What is told to groups when topics go."
+    def topics_deleted(self, names: set[str]): pass
+
 
 class Played:
-    "Broker, controller and logs in one directory; `ask` is a call."
+    "Node, controller and logs in one directory; `ask` is a call."
     def __init__(self, directory: Path, text: str = '', port: int = 9092, cluster_id: str = 'cluster', elr: bool = False, now=None):
         self.directory, self.properties = Path(directory), read_config(text).properties
         self.log = MetadataLog(str(self.directory/METADATA))
         self.logs = Logs([str(self.directory)], 1, read_config(text).logs, note=lambda text: None)
         if now: self.logs.now = now
         self.logs.defaults_of = lambda image: log_defaults(self.properties, 1, image)
-        self.broker = Broker(self.log.image, self.logs, node_id=1, cluster_id=cluster_id, apis=APIS)
+        self.node = Node(map(taking_a_call, APIS.values()), image=self.log.image, logs=self.logs, cluster_id=cluster_id, properties=self.properties, groups=NoGroups())
         us = RegisterBrokerRecord(broker_id=1, fenced=False, rack=None, end_points=[BrokerEndpoint(name='PLAINTEXT', host='127.0.0.1', port=port)])
         first = [FeatureLevelRecord(name='eligible.leader.replicas.version', feature_level=1),
                  ConfigRecord(resource_type=BROKER, resource_name='', name='min.insync.replicas', value='1')] if elr else []
-        self.controller = Controller(self.log, 1, self.learn, self.logs.now, lambda: [us, *first], note=lambda text: None)
-        self.broker.controller, self.broker.properties = self.controller, self.properties
-        self.learn()
+        self.node.controller = self.controller = Controller(self.log, 1, self.load, self.logs.now, lambda: [us, *first], note=lambda text: None)
+        self.load()
         begin_logs(self.logs)
-        if 1 not in self.image.brokers: self.controller.begin()
+        if 1 not in self.image.brokers: become_leader(self.controller)
 
-    def learn(self):
+    def load(self):
         self.log.poll()
+        self.node.image = self.log.image
         self.logs.set_image(self.log.image)
-        self.broker.set_image(self.log.image)
 
     @property
     def image(self): return self.log.image
@@ -115,7 +132,7 @@ class Played:
         api = APIS[request.API_KEY]
         return answer_in(api, version or request.VERSIONS[-1], self.raw(framed(api, version or request.VERSIONS[-1], request)))
 
-    def raw(self, frame: bytes) -> bytes: return self.broker.answer(frame[4:])
+    def raw(self, frame: bytes) -> bytes: return self.node.answer(frame[4:])
 
     def names(self) -> list[str]: return sorted(path.name for path in self.directory.iterdir() if path.is_dir() and path.name != METADATA)
 

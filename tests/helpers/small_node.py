@@ -57,5 +57,5 @@ def partition(node: Node, topic: str, number: int = 0): return node.logs.find(no
 
 def crash(node: Node):
     "No farewell: what is in the files is all that is left."
-    node.controller.pen = None
+    node.controller.opened = None
     for directory in node.logs.directories: directory.lock.close()

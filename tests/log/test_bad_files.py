@@ -31,7 +31,7 @@ from kafka_scratch.groups.offset_apis import (OffsetCommitRequest, OffsetCommitR
 from kafka_scratch.wire.primitives import Int32
 from kafka_scratch.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from kafka_scratch.log.records import Record, write_batch
-from kafka_scratch.apis.topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
+from kafka_scratch.apis.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
 NONE, UNKNOWN, CORRUPT, LEADER_NOT_AVAILABLE, NOT_LEADER, NOT_AVAILABLE, NOT_COORDINATOR, STORAGE = 0, -1, 2, 5, 6, 15, 16, 56
 BATCH = write_batch([Record(value=b'hello')], base_timestamp=1_700_000_000_000, max_timestamp=1_700_000_000_000)

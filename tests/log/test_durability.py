@@ -17,7 +17,8 @@ import pytest
 
 from broker_process import ROOT, BrokerProcess, environment, free_port, properties, run_to_end, running, wait_until
 from by_hand import api_versions, metadata_log, read_api_versions, write_log
-from kafka_scratch.cluster import logs as log_dirs
+from kafka_scratch.cluster import flusher as flusher_module
+from kafka_scratch.cluster.log_dirs import CLEAN
 from kafka_scratch.broker.node import make_node
 from kafka_scratch.broker.server import Server
 from kafka_scratch.cluster.config import read_config
@@ -419,7 +420,7 @@ def test_an_fsync_that_fails(tmp_path, syncing):
             assert await high_watermark(client) == 1
             syncing.calls.clear()
         assert not any('foo-0' in call for call in syncing.calls)   # a second sync would succeed, and prove nothing
-        assert not (tmp_path/'logs'/log_dirs.CLEAN).exists()        # so the next start looks for itself
+        assert not (tmp_path/'logs'/CLEAN).exists()        # so the next start looks for itself
         async with serving(tmp_path) as server:
             assert not server.node.logs.directories[0].clean
             client = await Connected.to(server)
@@ -432,7 +433,7 @@ def test_an_fsync_that_fails(tmp_path, syncing):
 def test_one_who_waits_and_fails_stops_nobody(tmp_path):
     "An exception in what follows a sync is told to the loop; the others are answered, and the next round begins."
     async def run():
-        flusher, answered, told = log_dirs.Flusher(), [], []
+        flusher, answered, told = flusher_module.Flusher(), [], []
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(context['exception']))
         log = open_log(str(tmp_path/'foo-0'), LogConfig(flush_messages=1))
         def fail(log, error): raise ValueError('a mistake')
@@ -448,10 +449,10 @@ def test_one_who_waits_and_fails_stops_nobody(tmp_path):
 @pytest.mark.parametrize('error', [RuntimeError('odd'), OSError(errno.EIO, 'bad')])
 def test_whatever_a_sync_says(tmp_path, monkeypatch, error):
     async def run():
-        flusher, answered = log_dirs.Flusher(), []
+        flusher, answered = flusher_module.Flusher(), []
         log = open_log(str(tmp_path/'foo-0'), LogConfig(flush_messages=1))
         def fail(flush): raise error
-        monkeypatch.setattr(log_dirs, 'sync_files', fail)
+        monkeypatch.setattr(flusher_module, 'sync_files', fail)
         flusher.ask(log, lambda log, error: answered.append(error))
         await until(lambda: not flusher.at_work, 'a round')
         assert answered == [error] and log.failed
@@ -463,12 +464,12 @@ def test_a_flush_that_cannot_even_begin(tmp_path, syncing, monkeypatch):
     "No more files may be opened, say: an error for who waits for it, and the next one is tried."
     async def run():
         async with serving(tmp_path) as server:
-            client, begin = await Connected.to(server), log_dirs.begin_flush
+            client, begin = await Connected.to(server), flusher_module.begin_flush
             assert outcome(await client.ask(storing(b'first'))) == (0, 0)
             def fail(log): raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-            monkeypatch.setattr(log_dirs, 'begin_flush', fail)
+            monkeypatch.setattr(flusher_module, 'begin_flush', fail)
             assert outcome(await client.ask(storing(b'second'))) == (KAFKA_STORAGE_ERROR, -1)
-            monkeypatch.setattr(log_dirs, 'begin_flush', begin)
+            monkeypatch.setattr(flusher_module, 'begin_flush', begin)
             assert outcome(await client.ask(storing(b'third'))) == (0, 2)
 
     asyncio.run(run())
@@ -483,7 +484,7 @@ def test_an_fsync_that_fails_covers_no_names(tmp_path, syncing):
             assert outcome(await client.ask(storing(b'first'))) == (KAFKA_STORAGE_ERROR, -1)
             assert server.node.logs.opened()[0].new_files
             syncing.error = None
-            flush = log_dirs.begin_flush(server.node.logs.opened()[0])
+            flush = flusher_module.begin_flush(server.node.logs.opened()[0])
             assert str(tmp_path) in ' '.join(os.readlink(f'/proc/self/fd/{file.fd}') + '/' for file in flush.files if os.path.isdir(f'/proc/self/fd/{file.fd}'))
 
     asyncio.run(run())
@@ -561,7 +562,7 @@ from kafka_scratch.client.client import Line
 from kafka_scratch.groups.coordinator import FindCoordinatorRequest, GroupCoordinator, find_coordinator
 from kafka_scratch.groups.offset_apis import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic, offset_commit
 from kafka_scratch.broker.running import running_broker
-from kafka_scratch.apis.topics import DeleteTopicsRequest, DeleteTopicState, delete_topics
+from kafka_scratch.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState, delete_topics
 
 def killed(coordinator, names): os.kill(os.getpid(), signal.SIGKILL)
 with running_broker(sys.argv[1], {'doomed': 1, 'kept': 1}) as broker:

@@ -20,7 +20,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from size import budget
 from broker_process import FIXTURES
 from kafka_scratch.cluster.image import Image
-from kafka_scratch.cluster.logs import CLEAN, InUse, LogDir, Logs, begin_logs, end_logs, remove_deleted, remove_old
+from kafka_scratch.cluster import log_dirs
+from kafka_scratch.cluster.log_dirs import CLEAN, InUse, LogDir, begin_directory, open_partition
+from kafka_scratch.cluster.logs import Logs, begin_logs, end_logs, remove_deleted, remove_old
 from kafka_scratch.log.partition import (LogConfig, OutOfRange, aborted_for, append, begin_flush, end_flush, find_latest_time, find_time, locate, move_start,
                                          read_slice, retain, roll, sync_files, with_ends)
 from kafka_scratch.log.recovery import close_log, open_log
@@ -165,7 +167,7 @@ def test_a_whole_directory_is_left_as_it_was(tmp_path):
     logs, notes = Logs([str(tmp_path/'logs')], node_id=1, note=lambda text: notes.append(text)), []
     logs.image = Image()
     begin_logs(logs)
-    for name in KAFKAS: logs.directories[0].open(name, LogConfig(), 0)
+    for name in KAFKAS: open_partition(logs.directories[0], name, LogConfig(), 0)
     end_logs(logs)
     before, after = contents(SEGMENTS/'logs'), contents(tmp_path/'logs')
     for name in KAFKAS:
@@ -466,11 +468,11 @@ def test_all_directories_are_taken_before_anything_is_touched(tmp_path, monkeypa
     for name in 'ab':
         (tmp_path/name).mkdir()
         (tmp_path/name/CLEAN).touch()
-    logs, lock = Logs([str(tmp_path/name) for name in 'ab'], 1), LogDir.take
-    def take(self):
-        if self.path.endswith('b'): raise InUse('another broker')
-        lock(self)
-    monkeypatch.setattr(LogDir, 'take', take)
+    logs, lock = Logs([str(tmp_path/name) for name in 'ab'], 1), log_dirs.lock_directory
+    def lock_directory(path):
+        if path.endswith('b'): raise InUse('another broker')
+        return lock(path)
+    monkeypatch.setattr(log_dirs, 'lock_directory', lock_directory)
     with pytest.raises(InUse): begin_logs(logs)
     assert all((tmp_path/name/CLEAN).exists() for name in 'ab')
     logs.directories[0].lock.close()
@@ -478,10 +480,10 @@ def test_all_directories_are_taken_before_anything_is_touched(tmp_path, monkeypa
 
 def test_a_few_directories_at_a_time(tmp_path):
     logs = Logs([str(tmp_path)], 1)
-    logs.doomed = [(0, str(tmp_path/str(n))) for n in range(120)] + [(2**62, 'later')]
+    logs.to_be_deleted = [(0, str(tmp_path/str(n))) for n in range(120)] + [(2**62, 'later')]
     gone = []
     assert [remove_deleted(logs, gone.append) for _ in range(4)] == [50, 50, 20, 0]
-    assert gone == [str(tmp_path/str(n)) for n in range(120)] and logs.doomed == [(2**62, 'later')]
+    assert gone == [str(tmp_path/str(n)) for n in range(120)] and logs.to_be_deleted == [(2**62, 'later')]
 
 
 def test_a_new_log_has_no_past(tmp_path):
@@ -489,8 +491,8 @@ def test_a_new_log_has_no_past(tmp_path):
     (tmp_path/'log-start-offset-checkpoint').write_text('0\n1\nfoo 0 31\n')
     (tmp_path/'recovery-point-offset-checkpoint').write_text('0\n1\nfoo 0 60\n')
     directory = LogDir(str(tmp_path), print)
-    directory.begin()
-    log = directory.open('foo-0', SMALL, 0)
+    begin_directory(directory)
+    log = open_partition(directory, 'foo-0', SMALL, 0)
     assert (log.start_offset, log.end_offset, log.recovery_point) == (0, 0, 0)
     directory.lock.close()
 
@@ -502,8 +504,8 @@ def test_bad_checkpoints_are_found_out_anew(tmp_path, name, content):
     (tmp_path/name).write_text(content, encoding='latin-1')
     (tmp_path/'.kafka_cleanshutdown').touch()
     directory, notes = LogDir(str(tmp_path), lambda text: notes.append(text)), []
-    directory.begin()
-    log = directory.open('foo-0', SMALL, 0)
+    begin_directory(directory)
+    log = open_partition(directory, 'foo-0', SMALL, 0)
     assert not directory.clean and len(notes) == 1 and name in notes[0]
     assert log.start_offset == 0 and len(everything(log)) == log.end_offset == 120
     directory.lock.close()
@@ -514,8 +516,8 @@ def test_empty_checkpoints_say_nothing(tmp_path):
     close_log(filled(tmp_path/'foo-0'))
     for name in 'recovery-point', 'log-start', 'replication': (tmp_path/f'{name}-offset-checkpoint').touch()
     directory = LogDir(str(tmp_path), pytest.fail)
-    directory.begin()
-    log = directory.open('foo-0', SMALL, 0)
+    begin_directory(directory)
+    log = open_partition(directory, 'foo-0', SMALL, 0)
     assert log.start_offset == 0 and len(everything(log)) == log.end_offset == 120
     directory.lock.close()
 

@@ -26,7 +26,7 @@ from kafka_scratch.groups.offset_apis import OffsetFetchRequest, OffsetFetchRequ
 from kafka_scratch.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafka_scratch.transactions.producers import InitProducerIdRequest
 from kafka_scratch.log.records import TRANSACTIONAL, Record, read_batches, read_records, write_batch
-from kafka_scratch.apis.topics import DeleteTopicsRequest
+from kafka_scratch.apis.delete_topics import DeleteTopicsRequest
 from kafka_scratch.transactions.admin import *
 from kafka_scratch.transactions.apis import *
 from recording import RECORDED, answer_in, framed
