@@ -15,24 +15,26 @@ __all__ = ['NO_METADATA', 'STABLE', 'UNREVOKED_PARTITIONS', 'UNRELEASED_PARTITIO
            'ConsumerGroupRegularExpressionKey', 'ConsumerGroupRegularExpressionValue', 'regular_expression_resolved',
            'PartitionMetadata', 'TopicMetadata', 'ConsumerGroupPartitionMetadataKey',
            'ConsumerGroupPartitionMetadataValue', 'subscription_metadata_noted', 'Draft', 'owns_revoked_partitions',
-           'reconcile', 'read_consumer_group_config', 'group_setting', 'SubscribedGroup', 'mark_of', 'known_hash',
-           'bump_group_epoch', 'member_subscriptions', 'update_target_assignment', 'set_current_assignment',
-           'delete_unused_regex', 'remove_member', 'fence_members', 'CommittedGroup', 'FencingGroup', 'ConsumerGroup']
+           'reconcile', 'read_consumer_group_config', 'group_setting', 'SubscribedGroup', 'in_utf16',
+           'compute_topic_hash', 'compute_group_hash', 'mark_of', 'known_hash', 'bump_group_epoch',
+           'member_subscriptions', 'update_target_assignment', 'set_current_assignment', 'delete_unused_regex',
+           'remove_member', 'fence_members', 'CommittedGroup', 'FencingGroup', 'ConsumerGroup']
 
 # %% ../../nbs/41_groups.consumer.ipynb #47b7e1e0
-import copy
+import copy, struct
 from collections import Counter, namedtuple
 from functools import lru_cache
 from ..wire.primitives import *
 from ..wire.schema import *
 from ..wire.codes import ErrorCode
 from ..log.partition import StorageError
-from ..cluster.image import Image
+from ..cluster.image import Image, Topic
 from ..cluster.config import Properties, read_number
 from .coordinator import GroupCoordinator, state_record
 from .offsets import forget_group
 from .classic import MemberIdentity, MemberResponse
-from .assignors import ASSIGNORS, MemberSubscription, metadata_hash
+from .assignors import ASSIGNORS, MemberSubscription
+from .xxh3 import xxh3
 
 # %% ../../nbs/41_groups.consumer.ipynb #dfe0261b
 @nested
@@ -377,11 +379,33 @@ class SubscribedGroup(ModernGroup):
     def static_member(self, instance_id: str) -> ConsumerGroupMember | None:
         return next((each for each in self.members.values() if each.metadata.instance_id == instance_id), None)
 
+# %% ../../nbs/41_groups.consumer.ipynb #c4d33a8a
+def in_utf16(text: str) -> tuple[bytes, bytes]:
+    "A string in Java's units of two bytes, and how many of them there are."
+    units = text.encode('utf-16-le', 'surrogatepass')
+    return units, struct.pack('<i', len(units) // 2)
+
+def compute_topic_hash(topic: Topic, image: Image) -> int:
+    "A fingerprint of what matters about a topic to those who read it."
+    parts = [b'\0', topic.topic_id[7::-1], topic.topic_id[:7:-1], *in_utf16(topic.name)]
+    parts += [struct.pack('<i', len(topic.states))]
+    for number, partition in topic.partitions.items():
+        brokers = [image.brokers[id] for id in partition.replicas if id in image.brokers]
+        racks = sorted(broker.rack for broker in brokers if broker.rack is not None)
+        parts += [struct.pack('<i', number), *(count + units + count for units, count in map(in_utf16, racks))]
+    return xxh3(b''.join(parts))
+
+def compute_group_hash(names, image: Image) -> int:
+    "A fingerprint of all topics that a group reads, as a signed number: 0, if there are none."
+    hashes = [compute_topic_hash(image.topics[name], image) for name in sorted(names) if name in image.topics]
+    if not hashes: return 0
+    return int.from_bytes(xxh3(struct.pack(f'<{len(hashes)}Q', *hashes)).to_bytes(8, 'big'), 'big', signed=True)
+
 # %% ../../nbs/41_groups.consumer.ipynb #eafd0464
 def mark_of(image: Image) -> tuple: return image, image.last_offset   # so that we see whether there was news since
 
 @lru_cache(maxsize=100)
-def known_hash(names: frozenset, image: Image, last_offset: int) -> int: return metadata_hash(names, image)
+def known_hash(names: frozenset, image: Image, last_offset: int) -> int: return compute_group_hash(names, image)
 
 def bump_group_epoch(draft: Draft, image: Image, changed: bool):
     "A new epoch, if something has changed for the group: members, wishes, or the topics themselves."

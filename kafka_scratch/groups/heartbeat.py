@@ -25,7 +25,7 @@ from ..apis.describe_topic_partitions import operations_on
 from .coordinator import GroupCoordinator, not_written
 from .offsets import check_coordinator
 from .classic import find_group
-from .assignors import Pattern, PatternError
+from .regex import Pattern, PatternError
 from .consumer import (
     JOIN_EPOCH, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, ConsumerGroup, ConsumerGroupConfig, ConsumerGroupMember,
     ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue, ConsumerGroupRegularExpressionKey,

@@ -32,7 +32,7 @@ from ..log.partition import StorageError
 from ..apis.produce import is_under_way
 from ..groups.coordinator import GroupCoordinator, not_written
 from ..groups.offsets import commit_offsets, merge, same_error, sort_out
-from ..groups.assignors import Pattern, PatternError
+from ..groups.regex import Pattern, PatternError
 from .producers import told
 from .coordinator import STATES, TV_2, TransactionMetadata, to_value, write_marker
 
