@@ -21,7 +21,8 @@ from ..apis.describe_cluster import describe_cluster
 from ..groups.admin import delete_groups, describe_groups, list_groups
 from ..groups.classic_apis import heartbeat, join_group, leave_group, sync_group
 from ..groups.coordinator import find_coordinator
-from ..groups.heartbeat import consumer_group_describe, consumer_group_heartbeat
+from ..groups.consumer_describe import consumer_group_describe
+from ..groups.heartbeat import consumer_group_heartbeat
 from ..groups.offset_apis import offset_commit, offset_delete, offset_fetch
 from ..security.acl_apis import create_acls, delete_acls, describe_acls
 from ..security.quotas import describe_client_quotas

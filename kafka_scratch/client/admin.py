@@ -103,7 +103,7 @@ def no_such_group(client: Client, group_id: str):
 # %% ../../nbs/62_client.admin.ipynb #3a3f0ff4
 def view_consumer_group(client: Client, group_id: str) -> GroupView | None:
     "The same for a group of KIP-848, if it is one, and if the cluster knows such groups."
-    from kafka_scratch.groups.heartbeat import ConsumerGroupDescribeRequest, consumer_group_describe
+    from kafka_scratch.groups.consumer_describe import ConsumerGroupDescribeRequest, consumer_group_describe
     if not any(consumer_group_describe.key in line.versions for line in client.lines.values()): return None
     request, errors = ConsumerGroupDescribeRequest(group_ids=[group_id]), lambda answer: answer.groups[0].error_code
     group = ask_coordinator(client, group_id, consumer_group_describe, request, errors).groups[0]

@@ -17,7 +17,7 @@ from ..wire.primitives import *
 from ..wire.schema import *
 from ..wire.codes import CLUSTER_NAME, ErrorCode, Operation, Resource
 from ..apis.api import Api, Call
-from ..groups.assignors import Pattern, PatternError
+from ..groups.regex import Pattern, PatternError
 from .state import STATES, TransactionMetadata, to_value
 from .coordinator import TxnMarkerEntry, write_marker
 

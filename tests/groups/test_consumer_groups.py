@@ -8,19 +8,19 @@ import pytest
 from size import needs_kafka
 from broker_process import ROOT, Client
 from consumer_group_stage import APIS, IMPATIENT, Reader, Stage, act, by_group, plain, recorded_records, steps
-from kafka_scratch.groups.heartbeat import (
-    ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, ConsumerGroupHeartbeatRequest,
-    answer_consumer_group_describe)
-from kafka_scratch.groups.consumer import (
-    LEAVE_EPOCH, ClassicMemberMetadata, ClassicProtocol, ConsumerGroupMemberMetadataValue,
-    ConsumerGroupPartitionMetadataKey, ConsumerGroupPartitionMetadataValue, TopicMetadata, as_assignment)
+from kafka_scratch.groups.heartbeat import ConsumerGroupHeartbeatRequest
+from kafka_scratch.groups.consumer import LEAVE_EPOCH, facts
+from kafka_scratch.groups.consumer_describe import (
+    ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, consumer_group_describe)
+from kafka_scratch.groups.consumer_records import (
+    ClassicMemberMetadata, ClassicProtocol, ConsumerGroupMemberMetadataValue, ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupPartitionMetadataValue, TopicMetadata, as_assignment)
 from kafka_scratch.groups.coordinator import read_key, read_state, write_key, write_state
-from kafka_scratch.apis.api import Call
 from kafka_scratch.wire.frames import RequestHeader
 from kafka_scratch.wire.codes import ErrorCode, Operation, Resource
 from kafka_scratch.groups.classic_messages import LeaveGroupRequest, MemberIdentity
-from kafka_scratch.groups.classic_apis import answer_leave_group
-from kafka_scratch.groups.admin import DeleteGroupsRequest, ListGroupsRequest, answer_delete_groups, answer_list_groups
+from kafka_scratch.groups.classic_apis import leave_group
+from kafka_scratch.groups.admin import DeleteGroupsRequest, ListGroupsRequest, delete_groups, list_groups
 from kafka_scratch.groups.offsets import OffsetCommitKey, OffsetCommitValue
 from kafka_scratch.wire.primitives import Int32
 
@@ -61,14 +61,14 @@ def test_a_restart_after_every_step(name):
         if scene == 'classic': break   # the stage has no classic groups to restart with
         found = act(stage, step)
         if found: assert plain(found[2], found[1]) == plain(found[3], found[1]), (scene, step['note'])
-        before = {id: group.facts() for id, group in stage.groups.groups.items()}
+        before = {id: facts(group) for id, group in stage.groups.groups.items()}
         seen = {id: (group.checked, group.scanned) for id, group in stage.groups.groups.items()}
         due = stage.groups.timers.next
         if due and due <= stage.time: continue   # something is about to happen
         groups = stage.groups.groups.items()
         timers = {id: {what: timer.when for what, timer in group.timers.items()} for id, group in groups}
         stage = stage.restart()
-        assert {id: group.facts() for id, group in stage.groups.groups.items()} == before
+        assert {id: facts(group) for id, group in stage.groups.groups.items()} == before
         groups = stage.groups.groups
         running = {id: set(group.timers) for id, group in groups.items()}
         assert running == {id: set(each) for id, each in timers.items()}
@@ -96,7 +96,7 @@ def test_kafkas_records_are_read():
     stage = stage.restart()
     assert {'alone', 'two', 'static', 'topics', 'regex', 'range'} <= stage.groups.groups.keys()
     group, version = said['emptyregex']
-    ours = answer_consumer_group_describe(ConsumerGroupDescribeRequest(group_ids=['emptyregex']), version, stage)
+    ours = stage.ask(consumer_group_describe, ConsumerGroupDescribeRequest(group_ids=['emptyregex']), version)
     assert plain(ours, version) == plain(ConsumerGroupDescribeResponse(groups=[group]), version)
 
 
@@ -113,14 +113,14 @@ def two_members(**more):
 
 def test_a_full_disk_changes_nothing():
     stage, one, two = two_members()
-    before, stage.log.failing = stage.group().facts(), True
+    before, stage.log.failing = facts(stage.group()), True
     assert two.beat(epoch=LEAVE_EPOCH).error_code == ErrorCode.NOT_COORDINATOR
     assert Reader(stage, 'three', 'a').beat().error_code == ErrorCode.NOT_COORDINATOR
     assert Reader(stage, 'x', 'a', group='new').beat().error_code == ErrorCode.NOT_COORDINATOR
     assert 'new' not in stage.groups.groups
     two.epoch = one.epoch
     assert one.beat().error_code == 0, 'who changes nothing needs no disk'
-    assert stage.group().facts() == before
+    assert facts(stage.group()) == before
     stage.log.failing = False
     assert two.beat(epoch=LEAVE_EPOCH).error_code == 0 and one.beat().member_epoch == 3
 
@@ -151,21 +151,21 @@ def test_an_administrator_removes_members():
     for id, name in (('m1', None), ('m2', None), ('m3', 'i3'), ('m4', 'i4'), ('m5', 'i5')): Reader(stage, id, 'a', instance_id=name).beat()
     def leave(*who):
         members = [MemberIdentity(member_id=id, group_instance_id=name) for id, name in who]
-        answer = answer_leave_group(LeaveGroupRequest(group_id='g', members=members), Call(5, stage))
+        answer = stage.ask(leave_group, LeaveGroupRequest(group_id='g', members=members))
         return answer.error_code, [(each.member_id, each.group_instance_id, each.error_code) for each in answer.members]
-    before, records = stage.group().facts(), len(stage.log.records)
+    before, records = facts(stage.group()), len(stage.log.records)
     assert leave(('x', None), ('', None), ('', 'i9'), ('m1', 'i3')) == (0, [('x', None, 25), ('', None, 25), ('', 'i9', 25), ('m1', 'i3', 82)])
-    assert leave() == (0, []) and stage.group().facts() == before
+    assert leave() == (0, []) and facts(stage.group()) == before
     stage.log.failing = True
-    assert leave(('m1', None)) == (ErrorCode.NOT_COORDINATOR, []) and stage.group().facts() == before
+    assert leave(('m1', None)) == (ErrorCode.NOT_COORDINATOR, []) and facts(stage.group()) == before
     stage.log.failing = False
     twice = ('m1', None), ('', 'i3'), ('m4', 'i4'), ('m1', None), ('m3', 'i3')
     assert leave(*twice) == (0, [(id, name, 0) for id, name in twice])
     assert list(stage.group().members) == ['m2', 'm5'] and stage.group().group_epoch == 6 and len(stage.log.records) == records + 10
-    old = [answer_leave_group(LeaveGroupRequest(group_id='g', member_id='m2'), Call(2, stage)) for _ in range(2)]
+    old = [stage.ask(leave_group, LeaveGroupRequest(group_id='g', member_id='m2'), 2) for _ in range(2)]
     assert [(each.error_code, each.members) for each in old] == [(0, []), (25, [])]
     assert leave(('m5', None)) == (0, [('m5', None, 0)]) and stage.group().is_empty and not stage.group().timers
-    assert stage.restart().group().facts() == stage.group().facts()
+    assert facts(stage.restart().group()) == facts(stage.group())
 
 
 def test_settings_of_a_group():
@@ -221,9 +221,9 @@ def test_a_deleted_group_with_offsets_is_gone_also_after_a_restart():
     offset = OffsetCommitKey(group='g', topic='a', partition=0), OffsetCommitValue(offset=5)
     stage.groups.write('g', [offset])
     for reader in (one, two): reader.beat(epoch=LEAVE_EPOCH)
-    assert answer_delete_groups(DeleteGroupsRequest(groups_names=['g']), Call(2, stage)).results[0].error_code == 0
+    assert stage.ask(delete_groups, DeleteGroupsRequest(groups_names=['g'])).results[0].error_code == 0
     for each in (stage, stage.restart()):
-        assert answer_list_groups(ListGroupsRequest(), Call(5, each)).groups == [] and each.groups.offsets == {}
+        assert each.ask(list_groups, ListGroupsRequest()).groups == [] and each.groups.offsets == {}
 
 
 def test_records_of_older_and_other_kafkas():
@@ -252,7 +252,7 @@ def test_a_member_of_which_half_is_known():
         other.pass_time(50_000)
         newcomer = Reader(other, 'new', 'a')
         assert newcomer.beat().error_code == 0
-        answer_consumer_group_describe(ConsumerGroupDescribeRequest(group_ids=['g']), 1, other)
+        other.ask(consumer_group_describe, ConsumerGroupDescribeRequest(group_ids=['g']))
 
 
 # authorization
@@ -260,7 +260,7 @@ def test_a_member_of_which_half_is_known():
 def test_what_is_forbidden():
     stage, one, two = two_members()
     question = ConsumerGroupDescribeRequest(group_ids=['g'], include_authorized_operations=True)
-    def describe(): return answer_consumer_group_describe(question, 1, stage).groups[0]
+    def describe(): return stage.ask(consumer_group_describe, question).groups[0]
     assert describe().authorized_operations == 3400
     stage.forbidden = {(Operation.READ, Resource.GROUP, 'g')}
     assert one.beat().error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED
@@ -291,7 +291,7 @@ def test_beside_classic_groups():
     assert group.kind == 'classic' and group.is_empty
     one = Reader(stage, 'one', 'a')
     assert one.beat().member_epoch == 1 and stage.group().kind == 'consumer'
-    assert stage.restart().group().facts() == stage.group().facts()
+    assert facts(stage.restart().group()) == facts(stage.group())
     assert groups.group_to_join(stage.groups, 'g', create=True).kind == 'consumer', 'it has a member'
     one.beat(epoch=LEAVE_EPOCH)
     assert groups.group_to_join(stage.groups, 'g', create=True).kind == 'classic'

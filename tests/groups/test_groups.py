@@ -23,8 +23,8 @@ from small_node import small_node
 
 sys.path.insert(0, str(ROOT))
 from benchmarks.real_kafka import RealKafka
-from kafka_scratch.groups.heartbeat import (ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest, consumer_group_describe,
-                                                    consumer_group_heartbeat)
+from kafka_scratch.groups.consumer_describe import ConsumerGroupDescribeRequest, consumer_group_describe
+from kafka_scratch.groups.heartbeat import ConsumerGroupHeartbeatRequest, consumer_group_heartbeat
 from kafka_scratch.groups.coordinator import FindCoordinatorRequest, Pending, find_coordinator, replay, write_state
 from kafka_scratch.wire.codes import ErrorCode, Operation
 from kafka_scratch.apis.api import EVERYONE, Call, Caller
@@ -467,7 +467,7 @@ def test_somebody_deletes_the_topic_with_all_groups(tmp_path):
     assert (first.error_code, first.leader) == (0, first.member_id)
     second = join()
     consumer_group_heartbeat.answer(ConsumerGroupHeartbeatRequest(
-        group_id='new', member_id='A' * 22, rebalance_timeout_ms=1000, subscribed_topic_names=['t'], topic_partitions=[]), 1, node)
+        group_id='new', member_id='A' * 22, rebalance_timeout_ms=1000, subscribed_topic_names=['t'], topic_partitions=[]), Call(1, node))
     node.groups.write('simple', [(OffsetCommitKey(group='simple', topic='t', partition=0), OffsetCommitValue(offset=5))])
     assert isinstance(second, Pending) and not second.settled and {*node.groups.groups, *node.groups.offsets} == {'g', 'new', 'simple'}
     delete = DeleteTopicsRequest(topic_names=['__consumer_offsets'], timeout_ms=1000)

@@ -6,12 +6,13 @@ from types import SimpleNamespace
 
 from kafka_scratch.groups import heartbeat as heartbeats
 from kafka_scratch.cluster.config import read_properties
-from kafka_scratch.groups.heartbeat import (ConsumerGroupHeartbeatRequest, answer_consumer_group_heartbeat,
-                                                    consumer_group_describe, consumer_group_heartbeat)
-from kafka_scratch.groups.consumer import as_assignment, as_topic_partitions, replayed
+from kafka_scratch.groups.heartbeat import ConsumerGroupHeartbeatRequest, consumer_group_heartbeat
+from kafka_scratch.groups.consumer import facts, replay
+from kafka_scratch.groups.consumer_describe import consumer_group_describe
+from kafka_scratch.groups.consumer_records import as_assignment, as_topic_partitions
 from kafka_scratch.groups.coordinator import GroupCoordinator, Timers, read_key, read_state
 from kafka_scratch.wire.codes import ErrorCode
-from kafka_scratch.apis.api import Caller, read_request
+from kafka_scratch.apis.api import Call, Caller, read_request
 from kafka_scratch.cluster.image import Image, partition_made, topic_made, topic_removed
 from kafka_scratch.cluster.records import PartitionRecord, RemoveTopicRecord, TopicRecord
 from kafka_scratch.log.partition import StorageError
@@ -46,7 +47,7 @@ class ListLog:
 
 
 class Stage:
-    "A broker that has nothing but groups."
+    "A node that has nothing but groups."
     def __init__(self, text='', image=None, log=None, time=1_800_000_000_000):
         self.time, self.image, self.notes, self.forbidden = time, image or Image(), [], set()
         self.controller, self.caller, self.now = self, Caller(client_id='stage'), lambda: self.time
@@ -55,16 +56,19 @@ class Stage:
         properties = read_properties(text, 'the stage')
         self.groups = GroupCoordinator(self.log, Timers(), self.now, properties, self.notes.append)
         self.groups.load()
-    def allows(self, operation, resource, name): return (operation, resource, name) not in self.forbidden
-    def authorizer(self, caller, operation, resource, name): return self.allows(operation, resource, name)
+    def authorizer(self, caller, operation, resource, name): return (operation, resource, name) not in self.forbidden
+    def ask(self, api, request, version=None):
+        "The answer to a request, in the newest version unless said otherwise."
+        version = api.versions[-1] if version is None else version
+        return api.answer(request, Call(version, self, self.caller))
     def restart(self): return Stage(self.text, self.image, self.log, self.time)
     def restart_facts(self, group_id='g'):
         "What a coordinator that reads our log would know of a group."
         reader = SimpleNamespace(groups={})
         for key, value in self.log.records:
             known, key = read_key(key)
-            replayed(reader, key, read_state(known, value))
-        return reader.groups[group_id].facts()
+            replay(reader, key, read_state(known, value))
+        return facts(reader.groups[group_id])
     def group(self, group_id='g'): return self.groups.groups[group_id]
     def pass_time(self, ms):
         "Time passes, and what was to happen happens when it should."
@@ -103,7 +107,7 @@ class Reader:
             said = dict(topic_partitions=owned, instance_id=self.more.get('instance_id')) | said
         epoch = self.epoch if epoch is None else epoch
         request = ConsumerGroupHeartbeatRequest(group_id=self.group, member_id=self.id, member_epoch=epoch, **said)
-        answer = answer_consumer_group_heartbeat(request, 1, self.stage)
+        answer = self.stage.ask(consumer_group_heartbeat, request)
         self.unsure = False
         if answer.error_code in LOST or answer.member_epoch < 0: self.epoch, self.has, self.should = 0, None, None
         elif not answer.error_code: self.epoch = answer.member_epoch
@@ -131,7 +135,7 @@ def act(stage, step):
     theirs = api.response.decode(bytes.fromhex(step['response_hex']), version, 9)
     stage.caller = Caller(client_id=header.client_id)
     made = uuid_bytes(theirs.member_id) if api.key == 68 and not request.member_id and theirs.member_id else None
-    with same_id(made): return api, version, api.answer(request, version, stage), theirs
+    with same_id(made): return api, version, stage.ask(api, request, version), theirs
 
 
 @contextlib.contextmanager
@@ -178,7 +182,7 @@ def by_group(records):
     found = {}
     for key, value in records:
         known = read_key(key)
-        if known and known[0].effect is replayed: found.setdefault(known[1].group_id, []).append(spoken(key, value))
+        if known and known[0].effect is replay: found.setdefault(known[1].group_id, []).append(spoken(key, value))
     return found
 
 

@@ -266,7 +266,7 @@ def test_what_to_install_from_wherever_one_is(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert how_to_install('spark') == f"pip install {shlex.quote(f'{ROOT}[spark]')}"
     monkeypatch.setattr(kafka_scratch, '__path__', [f'{tmp_path}/site-packages/kafka_scratch'])
-    assert re.fullmatch(r"pip install '?crc32c\S* '?cramjam\S* '?uvloop\S*", how_to_install('fast'))
+    assert re.fullmatch(r"pip install '?crc32c\S* '?cramjam\S* '?google-re2\S* '?uvloop\S* '?xxhash\S*", how_to_install('fast'))
     assert how_to_install('nothing') == "pip install '.[nothing]'"
 
 

@@ -23,7 +23,7 @@ import kafka_scratch
 from kafka_scratch.log import records
 from kafka_scratch.wire import primitives
 from small_node import bare_node
-from kafka_scratch.groups.consumer import TaggedStruct
+from kafka_scratch.groups.consumer_records import TaggedStruct
 from kafka_scratch.broker.apis import APIS
 from kafka_scratch.cluster.config import Config, ConfigError, Listener, parse_listener, parse_properties, read_config
 from kafka_scratch.wire.frames import FrameReader, RequestHeader
