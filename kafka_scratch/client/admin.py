@@ -4,13 +4,14 @@
 
 # %% auto #0
 __all__ = ['OF_THE_TOPIC', 'GroupView', 'MemberView', 'check_done', 'create_topic', 'delete_topic', 'topic_settings',
-           'topic_ends', 'all_groups', 'view_group', 'no_such_group', 'view_consumer_group', 'delete_group',
-           'set_offsets']
+           'led_partitions', 'topic_ends', 'all_groups', 'view_group', 'no_such_group', 'view_consumer_group',
+           'delete_group', 'set_offsets']
 
 # %% ../../nbs/62_client.admin.ipynb #d9443ee1
 from collections import namedtuple
 from ..wire.codes import ErrorCode, error_name
-from .client import Client, Unanswered, UnknownTopic, find_offsets
+from .client import Client, Unanswered, UnknownTopic
+from .client import ask_any_broker, error_said, find_offsets, refresh_metadata
 from ..apis.list_offsets import EARLIEST, LATEST
 from ..cluster.settings import TOPIC
 from ..apis.configs import DescribeConfigsRequest, DescribeConfigsResource, describe_configs
@@ -24,9 +25,8 @@ from .member import ask_coordinator, commit_offsets, read_assignment
 def check_done(what: str, answer):
     "An answer, unless it is a refusal."
     if not answer.error_code: return answer
-    said = error_name(answer.error_code) or f'error {answer.error_code}'
     reason = getattr(answer, 'error_message', None)
-    raise Unanswered(f'{what}: the broker says {said}' + (f' ({reason.rstrip(".")})' if reason else ''))
+    raise Unanswered(f'{what}: the broker says {error_said(answer.error_code)}' + (f' ({reason.rstrip(".")})' if reason else ''))
 
 def create_topic(client: Client, name: str,
                  partitions: int = -1,     # -1: as many as the cluster makes by default
@@ -36,13 +36,13 @@ def create_topic(client: Client, name: str,
     configs = [CreatableTopicConfig(name=key, value=value) for key, value in settings.items()]
     topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=replication, configs=configs)
     request = CreateTopicsRequest(topics=[topic], timeout_ms=int(client.patience * 1000))
-    check_done(f"the topic {name!r} can't be created", client.ask_anybody(create_topics, request).topics[0])
+    check_done(f"the topic {name!r} can't be created", ask_any_broker(client, create_topics, request).topics[0])
 
 def delete_topic(client: Client, name: str):
     "Deletes a topic with all that is in it."
     timeout_ms = int(client.patience * 1000)
     request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], topic_names=[name], timeout_ms=timeout_ms)
-    answer = client.ask_anybody(delete_topics, request).responses[0]
+    answer = ask_any_broker(client, delete_topics, request).responses[0]
     if answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         raise UnknownTopic(f'{client} has no topic {name!r}')
     check_done(f"the topic {name!r} can't be deleted", answer)
@@ -55,7 +55,7 @@ def topic_settings(client: Client, names) -> dict[str, dict[str, str | None]]:
     "Of each topic, the settings that differ from those of the cluster."
     resources = [DescribeConfigsResource(resource_type=TOPIC, resource_name=name) for name in names]
     if not resources: return {}
-    answer = client.ask_anybody(describe_configs, DescribeConfigsRequest(resources=resources))
+    answer = ask_any_broker(client, describe_configs, DescribeConfigsRequest(resources=resources))
     for each in answer.results: check_done(f'the settings of {each.resource_name!r}', each)
     shown = lambda config: '(hidden)' if config.is_sensitive else config.value
     own = lambda configs: [config for config in configs if config.config_source == OF_THE_TOPIC]
@@ -63,16 +63,20 @@ def topic_settings(client: Client, names) -> dict[str, dict[str, str | None]]:
             for each in answer.results}
 
 # %% ../../nbs/62_client.admin.ipynb #66aa46f5
+def led_partitions(topics) -> list[tuple[str, int]]:
+    "The partitions of topics that have a leader: of the others nobody could tell anything."
+    return [(topic.name, p.partition_index) for topic in topics for p in topic.partitions if p.leader_id >= 0]
+
 def topic_ends(client: Client, topics) -> dict[tuple[str, int], tuple[int, int]]:
-    "Where the partitions of topics begin and end; those without a leader are left out: nobody could tell."
-    led = [(topic.name, p.partition_index) for topic in topics for p in topic.partitions if p.leader_id >= 0]
+    "Where the partitions of topics begin and end; those without a leader are left out."
+    led = led_partitions(topics)
     starts, ends = (find_offsets(client, dict.fromkeys(led, when)) if led else {} for when in (EARLIEST, LATEST))
     return {partition: (starts[partition], ends[partition]) for partition in led}
 
 # %% ../../nbs/62_client.admin.ipynb #16eb7689
 def all_groups(client: Client) -> dict:
     "The groups of a cluster, by name: each has `group_state`, `group_type` and `protocol_type`."
-    client.look_up([])
+    refresh_metadata(client, [])   # no topic, but all brokers
     found = {}
     for address in dict.fromkeys(client.brokers.values()):
         answer, _ = client.ask(address, list_groups, ListGroupsRequest())
@@ -102,7 +106,8 @@ def no_such_group(client: Client, group_id: str):
 def view_consumer_group(client: Client, group_id: str) -> GroupView | None:
     "The same for a group of KIP-848, if it is one, and if the cluster knows such groups."
     from kafka_scratch.groups.heartbeat import ConsumerGroupDescribeRequest, consumer_group_describe
-    if not any(consumer_group_describe.key in line.versions for line in client.lines.values()): return None
+    known = consumer_group_describe.key
+    if not any(known in connection.versions for connection in client.connections.values()): return None
     request, errors = ConsumerGroupDescribeRequest(group_ids=[group_id]), lambda answer: answer.groups[0].error_code
     group = ask_coordinator(client, group_id, consumer_group_describe, request, errors).groups[0]
     if group.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION): return None

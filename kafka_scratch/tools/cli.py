@@ -10,7 +10,7 @@ __all__ = ['PAGE', 'FORMS', 'SERVE_EXAMPLES', 'RECORD_EXAMPLES', 'PRODUCE_EXAMPL
            'as_picture', 'inspect_command', 'serve_config', 'serve_command', 'Progress', 'read_log', 'image_command',
            'json_bytes', 'record_json', 'records_in', 'records_command', 'spark_chapters', 'start_spark', 'hush',
            'tables_command', 'table_options', 'tell_failure', 'tell_summary', 'add_serve', 'add_image', 'natural',
-           'add_records', 'to_console', 'open_line_for', 'seconds', 'described', 'add_produce', 'add_consume',
+           'add_records', 'to_console', 'connect_for', 'seconds', 'described', 'add_produce', 'add_consume',
            'add_listing', 'add_topics', 'positive', 'add_groups', 'add_reset', 'add_tables', 'add_table_choices',
            'add_inspect', 'add_kinds', 'parser', 'replace_missing_streams', 'Terminated', 'end_soon', 'main']
 
@@ -462,7 +462,7 @@ def to_console(command, name: str):
     "Leads a command to its chapter."
     def run(options) -> int:
         from kafka_scratch.tools import console
-        options.open_line = open_line_for(options.command_config)
+        options.connect = connect_for(options.command_config)
         return console.run(name, options)
     command.add_argument('-b', '--bootstrap-server', default='localhost:9092', metavar='HOST:PORT', help=
         'a broker of the cluster, or several with commas between them (default: localhost:9092)')
@@ -472,13 +472,13 @@ def to_console(command, name: str):
         'how long to wait for an answer (default: 30)')
     command.set_defaults(run=run)
 
-def open_line_for(path: str | None):
-    "What opens lines to brokers, as a client's properties file wants it."
-    from kafka_scratch.client.client import Line
-    if path is None: return Line
+def connect_for(path: str | None):
+    "What makes connections to brokers, as a client's properties file wants it."
+    from kafka_scratch.client.client import Connection
+    if path is None: return Connection
     from kafka_scratch.cluster.config import ConfigError
-    from kafka_scratch.client.secure import line_opener
-    try: return line_opener(path)
+    from kafka_scratch.client.secure import connect_with
+    try: return connect_with(path)
     except ConfigError as error: raise BadInput(str(error)) from None
 
 def seconds(text: str) -> float:

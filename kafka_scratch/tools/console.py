@@ -26,10 +26,10 @@ from ..log.records import control_type, read_batches, read_records, write_batch
 from ..apis.list_offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
 from ..apis.metadata import NO_ID
 from ..apis.fetch import FetchPartition, FetchRequest, FetchTopic, fetch
-from ..client.client import Client, Line, Unanswered, UnknownTopic
+from ..client.client import Client, Connection, Unanswered, UnknownTopic, refresh_metadata
 from ..client.client import ask_leaders, check_answer, find_offsets, find_topics, leader_of, send_batch, why
-from ..client.member import Member, committed_offsets
-from ..client.admin import all_groups, check_done, create_topic, delete_group, delete_topic
+from ..client.member import Member, commit, committed_offsets, join, leave, send_heartbeat
+from ..client.admin import all_groups, check_done, create_topic, delete_group, delete_topic, led_partitions
 from ..client.admin import set_offsets, topic_ends, topic_settings, view_group
 
 # %% ../../nbs/63_tools.console.ipynb #e0d67bef
@@ -176,7 +176,7 @@ def harmless(text: str) -> str:
 def tell(text: str): print(f'kafka-scratch: {harmless(text)}', file=sys.stderr)
 
 def open_client(options) -> Client:
-    try: return Client(options.bootstrap_server, options.timeout, options.open_line)
+    try: return Client(options.bootstrap_server, options.timeout, options.connect)
     except ValueError as error: raise BadArgument(str(error)) from None
 
 def named_topic(client: Client, name: str, partition: int | None = None # which must be one of its
@@ -497,29 +497,29 @@ def print_some(reading: Reading, printer: Printer, max_wait_ms: int = 500):
 # %% ../../nbs/63_tools.console.ipynb #e9f050e5
 def consume_as_member(reading: Reading, printer: Printer, member: Member, begin):
     "Reads our share, and commits what was printed; joins again when the group has changed."
-    def join():
-        places = member.join()
+    def take_part():
+        places = join(member)
         begin(places, committed_offsets(member.client, member.group_id, places) if places else {})
         return dict(reading.done)
     committed, commit_at = {}, time.monotonic() + 5
-    def commit():
+    def commit_done():
         nonlocal committed, commit_at
         news = {place: offset for place, offset in reading.done.items() if committed.get(place) != offset}
-        if news and member.commit(news): committed = committed | news
+        if news and commit(member, news): committed = committed | news
         commit_at = time.monotonic() + 5
     try:
-        committed = join()
+        committed = take_part()
         while not printer.enough and (reading.left or reading.ends is None):
             if reading.left: print_some(reading, printer)
             else: time.sleep(0.2)   # more members than partitions: we wait for our turn
-            if time.monotonic() > commit_at: commit()
-            if not member.beat():
-                commit()
-                committed = join()
+            if time.monotonic() > commit_at: commit_done()
+            if not send_heartbeat(member):
+                commit_done()
+                committed = take_part()
     finally:
         try:
-            if member.generation >= 0: commit()
-        finally: member.leave()
+            if member.generation >= 0: commit_done()
+        finally: leave(member)
 
 # %% ../../nbs/63_tools.console.ipynb #a7df9289
 def cell_text(cell) -> str:
@@ -538,7 +538,7 @@ def table(headings: str, rows: list) -> str:
 def wanted_topics(client: Client, options) -> list:
     "The topics that were named; or all, without those that are the cluster's own."
     names = getattr(options, 'topics', None)
-    found = find_topics(client, names) if names else client.look_up()
+    found = find_topics(client, names) if names else refresh_metadata(client)
     if not names and not options.all: found = {name: topic for name, topic in found.items() if not topic.is_internal}
     for topic in found.values():
         if topic.error_code: check_done(f'the topic {topic.name!r}', topic)
@@ -632,8 +632,8 @@ def group_rows(client: Client, view) -> list[dict]:
 
 def current_ends(client: Client, places: list) -> dict:
     "Where partitions end, of those that have a leader: a group may remember topics that are gone."
-    known = client.look_up({topic for topic, _ in places}) if places else {}
-    led = {(name, p.partition_index) for name, topic in known.items() for p in topic.partitions if p.leader_id >= 0}
+    known = refresh_metadata(client, {topic for topic, _ in places}) if places else {}
+    led = {*led_partitions(known.values())}
     alive = [place for place in places if place in led]
     return find_offsets(client, dict.fromkeys(alive, LATEST)) if alive else {}
 
