@@ -7,7 +7,7 @@ __all__ = ['LONGEST_ANSWER', 'CONNECTING', 'NOT_NOW', 'UNKNOWN', 'NOT_STORED', '
            'versions_in', 'common_version', 'next_try', 'open_socket', 'receive', 'send_and_receive', 'Connection',
            'ask_versions', 'closed_early', 'parse_servers', 'NoBroker', 'UnknownTopic', 'Client', 'ask_any_broker',
            'refresh_metadata', 'why', 'find_topics', 'leader_of', 'ask_leaders', 'grouped', 'error_said',
-           'check_answer', 'find_offsets', 'fetch_from', 'send_batch']
+           'check_answer', 'check_done', 'find_offsets', 'fetch_from', 'send_batch']
 
 # %% ../../nbs/30_client.client.ipynb #239cacac
 import re, socket, time
@@ -296,6 +296,13 @@ def check_answer(place: tuple[str, int], answer) -> object:
     "The answer about a partition, unless it is an error."
     if not answer.error_code: return answer
     raise Unanswered(f'partition {place[1]} of {place[0]}: the broker says {error_said(answer.error_code)}')
+
+def check_done(what: str, answer):
+    "An answer, unless it is a refusal; then the broker's reason is told, if it gave one."
+    if not answer.error_code: return answer
+    reason = getattr(answer, 'error_message', None)   # not all answers have one
+    told = f' ({reason.rstrip(".")})' if reason else ''
+    raise Unanswered(f'{what}: the broker says {error_said(answer.error_code)}{told}')
 
 # %% ../../nbs/30_client.client.ipynb #e10ccc4c
 def find_offsets(client: Client,
