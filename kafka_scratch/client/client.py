@@ -18,8 +18,8 @@ from ..wire.codes import API_NAMES, API_VERSIONS, ErrorCode, error_name
 from ..apis.api import Api
 from ..apis.api_versions import ApiVersionsRequest, ApiVersionsResponse, api_versions
 from ..apis.metadata import NO_ID, MetadataRequest, MetadataRequestTopic, MetadataResponseTopic, metadata
-from ..apis.list_offsets import READ_UNCOMMITTED, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from ..apis.list_offsets import list_offsets
+from ..apis.list_offsets import READ_UNCOMMITTED, list_offsets
+from ..apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from ..apis.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData, fetch
 from ..apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData, produce
 
@@ -253,6 +253,7 @@ def leader_of(client: Client, place: tuple[str, int] # topic, partition
     found = [each.leader_id for each in (topic.partitions if topic else []) if each.partition_index == place[1]]
     return client.brokers.get(found[0]) if found else None
 
+# %% ../../nbs/30_client.client.ipynb #257cecf3
 def ask_leaders(client: Client, places, ask, # asks one broker about some partitions
                 again=NOT_NOW # after which errors to ask again
                ) -> dict:

@@ -14,7 +14,8 @@ from collections import namedtuple
 from ..wire.schema import Message
 from ..wire.codes import ErrorCode
 from ..apis.api import Api
-from ..cluster.config import PROTOCOLS, ConfigError, Listener, Properties, read_choice, read_properties, read_text
+from ..cluster.config import PROTOCOLS, ConfigError, Listener, Properties
+from ..cluster.config import read_choice, read_properties, read_text
 from .client import Connection, Unanswered, error_said
 from ..security.sasl import MECHANISMS, NONCE, SCRAM, Hash, parse_jaas, scram_keys
 from ..security.sasl import SaslAuthenticateRequest, SaslHandshakeRequest, sasl_authenticate, sasl_handshake
@@ -166,6 +167,7 @@ def tls_problem(name: str, error: OSError, source: str) -> Exception:
         return ConnectionError(f'{name} answers in another language than TLS, or not at all: {hint}')
     return error
 
+# %% ../../nbs/65_client.secure.ipynb #d3ac3f6d
 def wrap_in_tls(bare: socket.socket, host: str, name: str, config: ClientConfig) -> ssl.SSLSocket:
     "A socket with TLS around it, once both sides have agreed to that."
     try: return config.tls.wrap_socket(bare, server_hostname=host)
@@ -181,6 +183,7 @@ def refused(name: str, account: tuple[str, str, str], code: int, reason: str | N
     reason = (reason or error_said(code)).replace(password, '(hidden)')
     return NotAdmitted(f'{name} does not let us in by {mechanism}: {reason}')
 
+# %% ../../nbs/65_client.secure.ipynb #8bfca5c2
 def log_in(ask, # a question to the broker: `ask(api, request)`
            name: str, # of the broker, for errors
            account: tuple[str, str, str] # mechanism, name, password

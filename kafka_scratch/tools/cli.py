@@ -208,6 +208,7 @@ def add_groups(commands):
     asks_cluster(delete, 'groups.delete_command')
     add_reset(actions)
 
+# %% ../../nbs/68_tools.cli.ipynb #595ca9b3
 def add_reset(actions):
     reset = described(actions, 'reset', 'let a group go on somewhere else', (
         'Lets a group go on somewhere else. Nobody may be in it.'), GROUP_EXAMPLES.splitlines()[2])

@@ -48,6 +48,7 @@ class Printer:
         if self.left is not None: self.left -= len(some)
         return len(some)
 
+# %% ../../nbs/63d_tools.consume.ipynb #40c53335
 def print_some(consumer: Consumer, printer: Printer, max_wait_ms: int = 500):
     "One round: what there is, printed, and noted as done once it is out."
     done = {}
@@ -66,6 +67,7 @@ def start_reading(consumer: Consumer, positions: dict, follow: bool):
     latest = dict.fromkeys(positions, LATEST)
     consumer.assign(positions, find_offsets(consumer.client, latest, consumer.isolation_level))
 
+# %% ../../nbs/63d_tools.consume.ipynb #f6764bac
 def consume_command(options) -> int:
     "Prints the records of a topic."
     if options.group is not None and options.partition is not None:

@@ -18,9 +18,11 @@ def spark_chapters():
         if find_spec('pyspark') is None: raise ImportError(name='pyspark')
         from kafka_scratch.spark import export, session
     except ImportError as error:
-        raise BadArgument(f"this command needs {error.name}, which isn't installed: {how_to_install('spark')}") from None
+        needs = f"this command needs {error.name}, which isn't installed"
+        raise BadArgument(f"{needs}: {how_to_install('spark')}") from None
     return export, session
 
+# %% ../../nbs/67b_tools.tables.ipynb #d533b73e
 def start_spark(options):
     "A session, as the command line wants it."
     export, session = spark_chapters()
