@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['ROOM', 'LEAST', 'USAGE', 'caller_of', 'guard_of', 'make_acceptor', 'tls_for', 'Server', 'fetch_limit', 'set_alarm',
-           'ring', 'take_port', 'addresses_of', 'speaks_kafka', 'who_is_there', 'follow_metadata', 'close_idle',
-           'keep_logs', 'new_event_loop', 'ready_line', 'misused', 'run', 'allow_many_connections',
+           'ring', 'take_port', 'listen', 'addresses_of', 'speaks_kafka', 'who_is_there', 'follow_metadata',
+           'close_idle', 'keep_logs', 'new_event_loop', 'ready_line', 'misused', 'run', 'allow_many_connections',
            'open_missing_streams', 'main']
 
 # %% ../../nbs/49c_broker.server.ipynb #cd05a71a
@@ -89,8 +89,9 @@ class Server:
         for acceptor, listener in zip(self.acceptors, self.config.listeners):
             self.sockets.append(await take_port(self.config, listener, acceptor))
         start_node(self.node, [each._replace(port=port) for each, port in zip(self.config.listeners, self.ports)])
-        for server in self.sockets: await server.start_serving()
+        for server in self.sockets: listen(server)
         complete_node(self.node)
+        for server in self.sockets: await server.start_serving()
         self.chores = [asyncio.ensure_future(chore(self)) for chore in (follow_metadata, close_idle, keep_logs)]
         return self
 
@@ -141,6 +142,11 @@ async def take_port(config: Config, listener, acceptor: Acceptor):
         if getattr(error, 'errno', None) == errno.EADDRINUSE: problem = await who_is_there(config, listener)
         where = f'{listener.name}://{listener.host}:{listener.port}'
         raise ConfigError(f"can't listen on {where}: {problem}") from None
+
+def listen(server):
+    "Opens a port: from here on clients can connect. They are served when the event loop gets to it."
+    for each in server.sockets:
+        with socket.socket(fileno=os.dup(each.fileno())) as same: same.listen(1024)
 
 def addresses_of(host: str, port: int) -> str | list[str] | None:
     "Where to listen: `localhost` is this machine, in both address families if it has both; None is everywhere."

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['NOT_YET', 'MOVED_ON', 'ASK_AGAIN', 'coordinator_of', 'ask_coordinator', 'refuse', 'committed_offsets',
-           'commit_offsets', 'first_error', 'assign_range', 'write_assignment', 'read_assignment', 'JoiningMember',
-           'Member']
+           'commit_offsets', 'first_error', 'assign_range', 'write_assignment', 'read_assignment', 'Member', 'ask_for',
+           'ask_to_join', 'assign_all', 'ask_for_assignment', 'join', 'send_heartbeat', 'commit', 'leave']
 
 # %% ../../nbs/61_client.member.ipynb #4f556c3a
 import time
@@ -13,7 +13,8 @@ from ..wire.primitives import DecodeError
 from ..wire.schema import Message
 from ..wire.codes import ErrorCode, error_name
 from ..apis.api import Api
-from .client import Client, Unanswered, check_answer, find_topics, grouped, why
+from .client import Client, Unanswered
+from .client import ask_any_broker, check_answer, find_topics, grouped, why
 from ..groups.coordinator import FindCoordinatorRequest, find_coordinator, write_state
 from ..groups.offset_apis import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from ..groups.offset_apis import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic
@@ -30,7 +31,8 @@ NOT_YET = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVA
 
 def coordinator_of(client: Client, group_id: str) -> tuple[tuple[str, int] | None, int]:
     "The address of a group's coordinator, or None; and the error with which a broker answered."
-    answer = client.ask_anybody(find_coordinator, FindCoordinatorRequest(key=group_id, coordinator_keys=[group_id]))
+    request = FindCoordinatorRequest(key=group_id, coordinator_keys=[group_id])   # the old form, and the new one
+    answer = ask_any_broker(client, find_coordinator, request)
     found = answer.coordinators[0] if answer.coordinators else answer
     return (None if found.error_code else (found.host, found.port)), found.error_code
 
@@ -126,72 +128,78 @@ def read_assignment(data: bytes) -> list[tuple[str, int]]:
     return [(each.topic, number) for each in found for number in each.partitions]
 
 # ## Joining
-# %% ../../nbs/61_client.member.ipynb #4e183f39
-class JoiningMember:
-    "What a member of a group asks in order to get its assignment."
+# %% ../../nbs/61_client.member.ipynb #8434d249
+class Member:
+    "A consumer in a group: what it wants, and who it is there."
     session_ms, every = 45_000, 3.0   # so long may we be silent; seconds between heartbeats
     def __init__(self, client: Client, group_id: str, topics: list[str]):
         self.client, self.group_id, self.topics = client, group_id, list(topics)
-        self.member_id, self.generation, self.next_beat = '', -1, 0.0
+        self.member_id, self.generation = '', -1   # the broker gives us an id, and counts the rounds of the group
+        self.next_heartbeat = 0.0                  # when it is due
 
-    def ask(self, api: Api, request: Message) -> Message:
-        return ask_coordinator(self.client, self.group_id, api, request)
+def ask_for(member: Member, api: Api, request: Message) -> Message:
+    "Asks the coordinator of a member's group."
+    return ask_coordinator(member.client, member.group_id, api, request)
 
-    def ask_to_join(self) -> Message:
-        wanted = write_state(ConsumerProtocolSubscription(topics=self.topics), 0)
-        return self.ask(join_group, JoinGroupRequest(
-            group_id=self.group_id, member_id=self.member_id, protocol_type='consumer',
-            session_timeout_ms=self.session_ms, rebalance_timeout_ms=int(self.client.patience * 800),
-            protocols=[JoinGroupRequestProtocol(name='range', metadata=wanted)]))
+# %% ../../nbs/61_client.member.ipynb #2c704bd8
+def ask_to_join(member: Member) -> Message:
+    "The first question: may we join? Its answer comes when all members are there."
+    wanted = write_state(ConsumerProtocolSubscription(topics=member.topics), 0)
+    return ask_for(member, join_group, JoinGroupRequest(
+        group_id=member.group_id, member_id=member.member_id, protocol_type='consumer',
+        session_timeout_ms=member.session_ms, rebalance_timeout_ms=int(member.client.patience * 800),
+        protocols=[JoinGroupRequestProtocol(name='range', metadata=wanted)]))
 
-    def ask_for_assignment(self, joined: Message) -> Message:
-        self.next_beat = time.monotonic() + self.every
-        assignments = self.assign(joined) if joined.leader == self.member_id else []
-        return self.ask(sync_group, SyncGroupRequest(
-            group_id=self.group_id, generation_id=self.generation, member_id=self.member_id,
-            protocol_type='consumer', protocol_name=joined.protocol_name, assignments=assignments))
+# %% ../../nbs/61_client.member.ipynb #4e183f39
+def assign_all(client: Client, joined: Message) -> list[SyncGroupRequestAssignment]:
+    "Everybody's assignment, made by the one that leads."
+    wanted = {member.member_id: topics_in(member.metadata) for member in joined.members}
+    found = find_topics(client, {topic for topics in wanted.values() for topic in topics})
+    assigned = assign_range(wanted, {name: len(topic.partitions) for name, topic in found.items()})
+    return [SyncGroupRequestAssignment(member_id=member, assignment=write_assignment(partitions))
+            for member, partitions in assigned.items()]
 
-    def assign(self, joined: Message) -> list[SyncGroupRequestAssignment]:
-        "We lead: everybody's assignment."
-        wanted = {member.member_id: topics_in(member.metadata) for member in joined.members}
-        found = find_topics(self.client, {topic for topics in wanted.values() for topic in topics})
-        assigned = assign_range(wanted, {name: len(topic.partitions) for name, topic in found.items()})
-        return [SyncGroupRequestAssignment(member_id=member, assignment=write_assignment(partitions))
-                for member, partitions in assigned.items()]
+def ask_for_assignment(member: Member, joined: Message) -> Message:
+    "The second question: which partitions are ours? If we lead, we tell everybody's with it."
+    member.next_heartbeat = time.monotonic() + member.every
+    assignments = assign_all(member.client, joined) if joined.leader == member.member_id else []
+    return ask_for(member, sync_group, SyncGroupRequest(
+        group_id=member.group_id, generation_id=member.generation, member_id=member.member_id,
+        protocol_type='consumer', protocol_name=joined.protocol_name, assignments=assignments))
 
 # %% ../../nbs/61_client.member.ipynb #c576cf55
-class Member(JoiningMember):
-    "A consumer in a group: `join()` gives its assignment, `beat()` keeps it, `commit()` notes how far it came."
-    def join(self) -> list[tuple[str, int]]:
-        "The partitions that are ours, once everybody is there."
-        while True:
-            joined = self.ask_to_join()
-            code = joined.error_code
-            if code == ErrorCode.MEMBER_ID_REQUIRED: self.member_id = joined.member_id   # we have a name now
-            elif code == ErrorCode.UNKNOWN_MEMBER_ID: self.member_id = ''                # or none any more
-            elif code == 0:
-                self.member_id, self.generation = joined.member_id, joined.generation_id
-                synced = self.ask_for_assignment(joined)
-                code = synced.error_code
-                if code == 0: return read_assignment(synced.assignment)
-            if code not in ASK_AGAIN: refuse(self.group_id, code)
+def join(member: Member) -> list[tuple[str, int]]:
+    "Joins the group. Returns the partitions that are ours, once everybody is there."
+    while True:
+        joined = ask_to_join(member)
+        code = joined.error_code
+        if code == ErrorCode.MEMBER_ID_REQUIRED: member.member_id = joined.member_id   # we have an id now
+        elif code == ErrorCode.UNKNOWN_MEMBER_ID: member.member_id = ''                # or none any more
+        elif code == 0:
+            member.member_id, member.generation = joined.member_id, joined.generation_id
+            synced = ask_for_assignment(member, joined)
+            code = synced.error_code
+            if code == 0: return read_assignment(synced.assignment)
+        if code not in ASK_AGAIN: refuse(member.group_id, code)
 
-    def beat(self) -> bool:
-        "Are we still in? To be called often; it asks when it is time."
-        if time.monotonic() < self.next_beat: return True
-        self.next_beat = time.monotonic() + self.every
-        request = HeartbeatRequest(group_id=self.group_id, generation_id=self.generation, member_id=self.member_id)
-        code = self.ask(heartbeat, request).error_code
-        if code and code not in MOVED_ON: refuse(self.group_id, code)
-        return not code
+# %% ../../nbs/61_client.member.ipynb #e60c0c2b
+def send_heartbeat(member: Member) -> bool:
+    "Are we still in the group? To be called often: it asks when a heartbeat is due."
+    if time.monotonic() < member.next_heartbeat: return True
+    member.next_heartbeat = time.monotonic() + member.every
+    code = ask_for(member, heartbeat, HeartbeatRequest(
+        group_id=member.group_id, generation_id=member.generation, member_id=member.member_id)).error_code
+    if code and code not in MOVED_ON: refuse(member.group_id, code)
+    return not code
 
-    def commit(self, offsets: dict[tuple[str, int], int]) -> bool:
-        "Writes down how far we came. False: the group has moved on without us; somebody else will read these again."
-        return not commit_offsets(self.client, self.group_id, offsets, self.generation, self.member_id)
+def commit(member: Member, offsets: dict[tuple[str, int], int]) -> bool:
+    "Writes down how far we came. False: the group has moved on without us; somebody else will read these again."
+    return not commit_offsets(member.client, member.group_id, offsets, member.generation, member.member_id)
 
-    def leave(self):
-        "So that the others needn't wait until they think we are dead. Also while we are joining: the broker knows us."
-        if not self.member_id: return
-        identity = MemberIdentity(member_id=self.member_id)
-        self.ask(leave_group, LeaveGroupRequest(group_id=self.group_id, member_id=self.member_id, members=[identity]))
-        self.member_id, self.generation = '', -1
+def leave(member: Member):
+    "Leaves the group, or stops joining it: the broker knows us as soon as we have an id."
+    if not member.member_id: return
+    identity = MemberIdentity(member_id=member.member_id)
+    ask_for(member, leave_group, LeaveGroupRequest(
+        group_id=member.group_id, member_id=member.member_id, members=[identity]))
+    member.member_id, member.generation = '', -1

@@ -5,16 +5,18 @@
 # %% auto #0
 __all__ = ['CHALLENGE', 'MOST_ITERATIONS', 'KNOWN', 'REASONS', 'MODULES', 'ANOTHER_HOST', 'NotAdmitted', 'plain',
            'read_challenge', 'sasl_name', 'prove', 'scram', 'check_names', 'read_account', 'client_context',
-           'ClientConfig', 'read_client_config', 'tls_problem', 'TlsLine', 'SecureLine', 'line_opener']
+           'ClientConfig', 'read_client_config', 'tls_problem', 'wrap_in_tls', 'refused', 'log_in', 'SecureConnection',
+           'connect_with']
 
 # %% ../../nbs/65_client.secure.ipynb #f7a26088
 import base64, binascii, difflib, functools, hashlib, hmac, re, secrets, socket, ssl, time
 from collections import namedtuple
 from ..wire.schema import Message
-from ..wire.codes import ErrorCode, error_name
+from ..wire.codes import ErrorCode
 from ..apis.api import Api
-from ..cluster.config import PROTOCOLS, ConfigError, Listener, Properties, read_choice, read_properties, read_text
-from .client import Line, Unanswered, why
+from ..cluster.config import PROTOCOLS, ConfigError, Listener, Properties
+from ..cluster.config import read_choice, read_properties, read_text
+from .client import Connection, Unanswered, error_said
 from ..security.sasl import MECHANISMS, NONCE, SCRAM, Hash, parse_jaas, scram_keys
 from ..security.sasl import SaslAuthenticateRequest, SaslHandshakeRequest, sasl_authenticate, sasl_handshake
 from ..security.tls import load_identity, load_trust
@@ -141,14 +143,14 @@ def read_client_config(text: str, source: str) -> ClientConfig:
     properties = read_properties(text, source)
     check_names(properties)
     protocol = read_choice(properties, 'security.protocol', PROTOCOLS) or 'PLAINTEXT'
-    door = Listener('', '', 0, protocol)
-    unused = [name for name in properties.settings if name.startswith('sasl.') and not door.authenticated]
-    unused += [name for name in properties.settings if name.startswith('ssl.') and not door.encrypted]
+    listener = Listener('', '', 0, protocol)   # knows what a protocol asks for
+    unused = [name for name in properties.settings if name.startswith('sasl.') and not listener.authenticated]
+    unused += [name for name in properties.settings if name.startswith('ssl.') and not listener.encrypted]
     if unused: raise properties.wrong(unused[0], f'is no use with security.protocol={protocol}')
-    return ClientConfig(protocol, read_account(properties) if door.authenticated else None,
-                        client_context(properties) if door.encrypted else None, source)
+    return ClientConfig(protocol, read_account(properties) if listener.authenticated else None,
+                        client_context(properties) if listener.encrypted else None, source)
 
-# ## The line
+# ## The connection
 # %% ../../nbs/65_client.secure.ipynb #dc6159b6
 ANOTHER_HOST = 62, 64   # OpenSSL's numbers for a certificate of another name, or of another IP address
 
@@ -168,63 +170,73 @@ def tls_problem(name: str, error: OSError, source: str) -> Exception:
         return ConnectionError(f'{name} answers in another language than TLS, or not at all: {hint}')
     return error
 
-class TlsLine(Line):
-    "A line through TLS, if the settings want it."
+# %% ../../nbs/65_client.secure.ipynb #d3ac3f6d
+def wrap_in_tls(bare: socket.socket, host: str, name: str, config: ClientConfig) -> ssl.SSLSocket:
+    "A socket with TLS around it, once both sides have agreed to that."
+    try: return config.tls.wrap_socket(bare, server_hostname=host)
+    except OSError as error:
+        bare.close()
+        raise tls_problem(name, error, config.source) from None
+
+# %% ../../nbs/65_client.secure.ipynb #a3851821
+def refused(name: str, account: tuple[str, str, str], code: int, reason: str | None) -> NotAdmitted:
+    "A refusal, in the broker's words; unless it repeats our password."
+    mechanism, _, password = account
+    if code == ErrorCode.ILLEGAL_SASL_STATE: reason = 'this port asks nobody for a password'
+    reason = (reason or error_said(code)).replace(password, '(hidden)')
+    return NotAdmitted(f'{name} does not let us in by {mechanism}: {reason}')
+
+# %% ../../nbs/65_client.secure.ipynb #8bfca5c2
+def log_in(ask, # a question to the broker: `ask(api, request)`
+           name: str, # of the broker, for errors
+           account: tuple[str, str, str] # mechanism, name, password
+          ) -> float:
+    "Shows a broker who we are. Returns for how many seconds it believes us; 0: as long as the connection lasts."
+    mechanism, username, password = account
+    answer, _ = ask(sasl_handshake, SaslHandshakeRequest(mechanism=mechanism))
+    if answer.error_code: raise refused(name, account, answer.error_code, f'it has {", ".join(answer.mechanisms)}')
+    talk = plain(username, password) if mechanism == 'PLAIN' else scram(mechanism, username, password)
+    message = next(talk)
+    while message is not None:
+        answer, _ = ask(sasl_authenticate, SaslAuthenticateRequest(auth_bytes=message))
+        if answer.error_code: raise refused(name, account, answer.error_code, answer.error_message)
+        try: message = talk.send(answer.auth_bytes)
+        except StopIteration: message = None
+    return answer.session_lifetime_ms / 1000
+
+# %% ../../nbs/65_client.secure.ipynb #0ec77e84
+class SecureConnection(Connection):
+    "A connection through TLS, if the settings want it, on which we show who we are before anything else is said."
     def __init__(self, host: str, port: int, patience: float = 30.0, config: ClientConfig = None):
-        self.config = config
+        self.config, self.renew_at = config, None   # when to show again who we are
         if config.tls: self.at_greeting = 'perhaps it wants a certificate of ours'
         super().__init__(host, port, patience)
 
     def connect(self, host: str, port: int) -> socket.socket:
         bare = super().connect(host, port)
-        if not self.config.tls: return bare
-        try: return self.config.tls.wrap_socket(bare, server_hostname=host)
-        except OSError as error:
-            bare.close()
-            raise tls_problem(self.name, error, self.config.source) from None
+        return wrap_in_tls(bare, host, self.name, self.config) if self.config.tls else bare
+
+    def greet(self):
+        super().greet()
+        if not self.config.account: return
+        self.at_question = 'perhaps it wants to know in another way who we are'
+        self.log_in()
+
+    def log_in(self):
+        lifetime = log_in(super().ask, self.name, self.config.account)
+        self.renew_at = time.monotonic() + 0.85 * lifetime if lifetime else None   # Kafka's clients are as early
 
     def exchange(self, api: Api, version: int, request: Message) -> bytes:
         try: return super().exchange(api, version, request)
         except ssl.SSLError as error:   # with TLS 1.3 a client hears only now that its certificate isn't liked
             raise tls_problem(self.name, error, self.config.source) from None
 
-# %% ../../nbs/65_client.secure.ipynb #a3851821
-class SecureLine(TlsLine):
-    "A line on which we show who we are before anything else is said."
-    renew_at = None   # when to show it again
-    def greet(self) -> dict[int, tuple[int, int]]:
-        self.versions = super().greet()
-        if self.config.account:
-            self.at_question = 'perhaps it wants to know in another way who we are'
-            self.log_in()
-        return self.versions
-
     def ask(self, api: Api, request: Message, most: int | None = None) -> tuple[Message, int]:
         if self.renew_at is not None and time.monotonic() > self.renew_at: self.log_in()
         return super().ask(api, request, most)
 
-    def log_in(self):
-        mechanism, *account = self.config.account
-        answer, _ = super().ask(sasl_handshake, SaslHandshakeRequest(mechanism=mechanism))
-        if answer.error_code: raise self.refused(answer.error_code, f'it has {", ".join(answer.mechanisms)}')
-        talk = plain(*account) if mechanism == 'PLAIN' else scram(mechanism, *account)
-        message = next(talk)
-        while message is not None:
-            answer, _ = super().ask(sasl_authenticate, SaslAuthenticateRequest(auth_bytes=message))
-            if answer.error_code: raise self.refused(answer.error_code, answer.error_message)
-            try: message = talk.send(answer.auth_bytes)
-            except StopIteration: message = None
-        lifetime = answer.session_lifetime_ms / 1000
-        self.renew_at = time.monotonic() + 0.85 * lifetime if lifetime else None   # Kafka's clients are as early
-
-    def refused(self, code: int, reason: str | None) -> NotAdmitted:
-        "A refusal, in the broker's words; unless it repeats our password."
-        if code == ErrorCode.ILLEGAL_SASL_STATE: reason = 'this port asks nobody for a password'
-        reason = (reason or error_name(code) or f'error {code}').replace(self.config.account[2], '(hidden)')
-        return NotAdmitted(f'{self.name} does not let us in by {self.config.account[0]}: {reason}')
-
 # %% ../../nbs/65_client.secure.ipynb #d0b5658c
-def line_opener(path: str | None):
-    "What opens lines as the settings in a file want it; plain ones, if there is no file."
-    if path is None: return Line
-    return functools.partial(SecureLine, config=read_client_config(read_text(path), path))
+def connect_with(path: str | None):
+    "What makes connections as the settings in a file want it; plain ones, if there is no file."
+    if path is None: return Connection
+    return functools.partial(SecureConnection, config=read_client_config(read_text(path), path))

@@ -18,7 +18,7 @@ from ..wire.codes import ErrorCode, error_name
 from ..apis.list_offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
 from ..apis.fetch import PartitionData
 from ..client.client import (UNKNOWN, Client, Unanswered, UnknownTopic, check_answer, fetch_from, find_offsets,
-                                  find_topics, parse_servers)
+                                  find_topics, parse_servers, refresh_metadata)
 from ..log.reader import Damaged, Source
 from .columns import RECORD_COLUMNS, Damage, as_array, record_batches, scan
 from .tables import (
@@ -93,7 +93,7 @@ def wanted_places(client: Client, options: Options,
                   must_exist: bool = True # is a topic that isn't there an error?
                  ) -> dict:
     "The partitions that are asked for: `(topic, partition)` → the id of the topic."
-    found = find_topics(client, options.topics) if must_exist else client.look_up(options.topics)
+    found = find_topics(client, options.topics) if must_exist else refresh_metadata(client, options.topics)
     there = [(name, topic) for name, topic in sorted(found.items()) if topic.error_code not in UNKNOWN]
     for name, topic in there:
         if topic.error_code: raise Unanswered(f'{client} says {error_name(topic.error_code)} of the topic {name!r}')

@@ -27,7 +27,7 @@ def pytest_configure(config):
 # %% ../../nbs/64_tools.pytest_plugin.ipynb #d40d032a
 def settings_of(config) -> dict[str, str]:
     "The settings for all brokers: those of the file, then those of the command line."
-    from kafka_scratch.tools.console import BadArgument, read_setting
+    from kafka_scratch.tools.terminal import BadArgument, read_setting
     from kafka_scratch.broker.running import setting_name
     try: given = [read_setting(text) for text in (*config.getini('kafka_settings'), *config.getoption('kafka_set'))]
     except BadArgument as error: raise pytest.UsageError(f'for brokers of tests, {error}') from None

@@ -17,11 +17,12 @@ from by_hand import metadata_log, write_log
 from cluster_by_hand import two_brokers
 from log_by_hand import base_offset, message_batch, split
 
-from kafka_scratch.client.client import (Background, Client, Line, NoBroker, Unanswered, UnknownTopic, fetch_from, find_offsets, find_topics, parse_servers,
-                                  send_batch)
-from kafka_scratch.cluster.config import read_config
+from kafka_scratch.broker.running import running_broker
+from kafka_scratch.client.client import (Client, Connection, NoBroker, Unanswered, UnknownTopic, fetch_from, find_offsets, find_topics, parse_servers,
+                                         refresh_metadata, send_batch)
 from kafka_scratch.wire.codes import ErrorCode
 from kafka_scratch.apis.list_offsets import EARLIEST, LATEST
+from kafka_scratch.apis.metadata import metadata
 from kafka_scratch.wire.primitives import DecodeError
 
 
@@ -54,18 +55,18 @@ def within(seconds: float):
 
 def test_nobody():
     port = free_port()
-    with pytest.raises(NoBroker, match=f'^no broker answers: 127.0.0.1:{port}: Connection refused$'): quick(port).look_up()
+    with pytest.raises(NoBroker, match=f'^no broker answers: 127.0.0.1:{port}: Connection refused$'): refresh_metadata(quick(port))
 
 
 def test_silence():
-    with pretender(lambda client: time.sleep(2)) as port, within(2), pytest.raises(NoBroker, match='no answer in time'): quick(port).look_up()
+    with pretender(lambda client: time.sleep(2)) as port, within(2), pytest.raises(NoBroker, match='no answer in time'): refresh_metadata(quick(port))
 
 
 def test_a_byte_now_and_then():
     "One deadline for a whole answer."
     def drip(client):
         for byte in b'\0\0\3\0' + bytes(100): client.sendall(bytes([byte])), time.sleep(0.1)
-    with pretender(drip) as port, within(3), pytest.raises(NoBroker, match='no answer in time'): quick(port, 0.5).look_up()
+    with pretender(drip) as port, within(3), pytest.raises(NoBroker, match='no answer in time'): refresh_metadata(quick(port, 0.5))
 
 
 @pytest.mark.parametrize('answer', [b'', b'HTTP/1.1 400 Bad Request\r\n\r\n', b'\0\0\0\4\0\0\0\1', b'\xff\xff\xff\xff', b'\0\0\0\0', struct.pack('>iiih', 10, 1, 0, 0)])
@@ -73,7 +74,7 @@ def test_nonsense(answer):
     def behave(client):
         client.recv(1000)
         client.sendall(answer)
-    with pretender(behave) as port, within(3), pytest.raises(NoBroker): quick(port, 1).look_up()
+    with pretender(behave) as port, within(3), pytest.raises(NoBroker): refresh_metadata(quick(port, 1))
 
 
 def test_random_nonsense():
@@ -85,14 +86,14 @@ def test_random_nonsense():
         client.sendall(struct.pack('>i', len(body)) + body)
     with pretender(behave) as port:
         for _ in range(50):
-            with pytest.raises((OSError, DecodeError, Unanswered)), within(3): Line('127.0.0.1', port, 0.3).ask(None, None)
+            with pytest.raises((OSError, DecodeError, Unanswered)), within(3): Connection('127.0.0.1', port, 0.3).ask(None, None)
 
 
 def test_the_answer_to_another_question():
     def behave(client):
         client.recv(1000)
         client.sendall(struct.pack('>iih', 10, 99, 0) + bytes(4))
-    with pretender(behave) as port, pytest.raises(DecodeError, match='this answers request 99, but 1 was asked'): Line('127.0.0.1', port, 1)
+    with pretender(behave) as port, pytest.raises(DecodeError, match='this answers request 99, but 1 was asked'): Connection('127.0.0.1', port, 1)
 
 
 # --- Brokers ----------------------------------------------------------------------------------------------------------
@@ -137,8 +138,8 @@ def test_a_batch_that_is_refused(broker):
         send_batch(client, 'orders', 0, message_batch(b'a', crc=1))
 
 
-def test_a_line_that_was_closed_meanwhile(tmp_path):
-    "Brokers hang up on those who are silent; the next question finds another line."
+def test_a_connection_that_was_closed_meanwhile(tmp_path):
+    "Brokers close connections on which nobody asks anything; the next question makes another one."
     write_log(tmp_path/'logs', metadata_log(orders=1))
     with running(tmp_path, connections_max_idle_ms=200) as broker, quick(broker.port, 5) as client:
         for _ in range(2):
@@ -150,38 +151,35 @@ def test_a_broker_that_comes_back(tmp_path):
     "Patience: it is restarted while we ask, on the same port."
     write_log(tmp_path/'logs', metadata_log(orders=1))
     port = free_port()
-    where = f'PLAINTEXT://127.0.0.1:{port}'
-    settings = f'listeners={where}\nlog.dirs={tmp_path}/logs'
-    broker = Background(read_config(settings))
+    broker = running_broker(tmp_path/'logs', port=port).start()
     with quick(port, 20) as client:
         assert find_offsets(client, {('orders', 0): LATEST}) == {('orders', 0): 0}
         broker.stop()
-        again = []
-        waking = threading.Timer(0.5, lambda: again.append(Background(read_config(settings))))
+        waking = threading.Timer(0.5, broker.start)
         waking.start()
         try:
             with within(15): assert find_offsets(client, {('orders', 0): LATEST}) == {('orders', 0): 0}
         finally:
             waking.join()
-            for each in again: each.stop()
+            broker.stop()
 
 
 class Scripted(Client):
-    "A client whose one leader answers with these error codes, one after the other; each look-up finds the next id of the topic."
+    "A client whose one leader answers with these error codes, one after the other; each answer about metadata has the next id of the topic."
     def __init__(self, codes, ids=(b'a' * 16,)):
         super().__init__('nowhere:1', patience=1)
         self.codes, self.ids, self.asked = list(codes), list(ids), 0
-        self.look_up()
+        refresh_metadata(self)
 
-    def line(self, address): return None
+    def connection(self, address): return None
 
-    def look_up(self, names=None):
+    def answer_metadata(self):
         topic_id = self.ids.pop(0) if len(self.ids) > 1 else self.ids[0]
-        partitions = [SimpleNamespace(partition_index=0, leader_id=1)]
-        self.brokers, self.topics = {1: ('nowhere', 1)}, {'orders': SimpleNamespace(error_code=0, topic_id=topic_id, partitions=partitions)}
-        return self.topics
+        topic = SimpleNamespace(name='orders', error_code=0, topic_id=topic_id, partitions=[SimpleNamespace(partition_index=0, leader_id=1)])
+        return SimpleNamespace(brokers=[SimpleNamespace(node_id=1, host='nowhere', port=1)], topics=[topic])
 
     def ask(self, address, api, request, most=None, again=True):
+        if api is metadata: return self.answer_metadata(), 13
         self.asked += 1
         partition = SimpleNamespace(error_code=self.codes.pop(0), base_offset=7, records=b'')
         return SimpleNamespace(error_code=0, responses=[SimpleNamespace(partition_responses=[partition], partitions=[partition])]), 13
@@ -210,7 +208,7 @@ def test_leaders_on_both(tmp_path):
     with two_brokers(tmp_path, {0: 1, 1: 2}) as cluster, quick(cluster.ports[1], 5) as client:
         assert find_offsets(client, {('orders', 0): LATEST, ('orders', 1): LATEST}) == {('orders', 0): 6, ('orders', 1): 6}
         for number in (0, 1): assert len(split(fetch_from(client, 'orders', number, 2).records)) == 4
-        assert set(client.lines) == {('127.0.0.1', port) for port in cluster.ports.values()}
+        assert set(client.connections) == {('127.0.0.1', port) for port in cluster.ports.values()}
 
 
 def test_a_leader_moves(tmp_path):

@@ -23,12 +23,12 @@ from benchmarks import real_kafka
 
 from kafka_scratch.security.scram_apis import AlterUserScramCredentialsRequest, ScramCredentialUpsertion, alter_user_scram_credentials
 from kafka_scratch.apis.api_versions import ApiVersion, ApiVersionsResponse, api_versions
-from kafka_scratch.client.client import Client, Line, NoBroker, find_topics
+from kafka_scratch.client.client import Client, Connection, NoBroker, ask_any_broker, find_topics
 from kafka_scratch.cluster.config import ConfigError
 from kafka_scratch.apis.api import find_api, read_request, write_response
 from kafka_scratch.apis.metadata import MetadataRequest, metadata
 from kafka_scratch.security.sasl import SaslAuthenticateResponse, SaslHandshakeResponse, sasl_authenticate, sasl_handshake
-from kafka_scratch.client.secure import MODULES, NotAdmitted, SecureLine, line_opener, read_client_config
+from kafka_scratch.client.secure import MODULES, NotAdmitted, SecureConnection, connect_with, read_client_config
 
 pytestmark = needs_openssl
 COMMAND = [sys.executable, '-m', 'kafka_scratch']
@@ -83,7 +83,7 @@ def add_users(port: int):
         salted = hashlib.pbkdf2_hmac(hash, b'pencil', b'sea salt', 4096)
         users += [ScramCredentialUpsertion(name=name, mechanism=number, iterations=4096, salt=b'sea salt', salted_password=salted) for name in names]
     with Client(f'127.0.0.1:{port}', 10) as boss:
-        answer = boss.ask_anybody(alter_user_scram_credentials, AlterUserScramCredentialsRequest(deletions=[], upsertions=users))
+        answer = ask_any_broker(boss, alter_user_scram_credentials, AlterUserScramCredentialsRequest(deletions=[], upsertions=users))
     assert [each.error_code for each in answer.results] == [0, 0, 0]
 
 
@@ -145,15 +145,15 @@ def test_certificates_in_the_file_itself_and_a_locked_key(tmp_path, ports, certi
 
 
 def test_a_session_that_is_renewed(ports, certificates):
-    "The same line, for longer than the broker believes us at once."
+    "The same connection, for longer than the broker believes us at once."
     config = read_client_config(settings('SASL_PLAINTEXT', 'PLAIN', 'alice', 'alice-secret'), 'a test')
-    line = SecureLine('localhost', ports['SHORT'], config=config)
-    first, end = line.renew_at, time.monotonic() + 5
+    connection = SecureConnection('localhost', ports['SHORT'], config=config)
+    first, end = connection.renew_at, time.monotonic() + 5
     while time.monotonic() < end:
-        assert line.ask(metadata, MetadataRequest(topics=[]))[0].brokers
+        assert connection.ask(metadata, MetadataRequest(topics=[]))[0].brokers
         time.sleep(0.3)
-    assert line.renew_at > first
-    line.close()
+    assert connection.renew_at > first
+    connection.close()
 
 
 # --- Those who don't ----------------------------------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ def test_a_broker_that_does_not_know_our_password(tmp_path, signature):
 def test_challenges_that_are_none(challenge):
     def answer(count, token): return SaslAuthenticateResponse(auth_bytes=challenge.replace(b'{own}', b'r=' + token.rpartition(b'r=')[2]))
     config = read_client_config(settings('SASL_PLAINTEXT', 'SCRAM-SHA-256', 'sam', 'pencil'), 'a test')
-    with impostor(answer) as (port, heard), pytest.raises(NotAdmitted): SecureLine('127.0.0.1', port, 5, config)
+    with impostor(answer) as (port, heard), pytest.raises(NotAdmitted): SecureConnection('127.0.0.1', port, 5, config)
     assert heard == []
 
 
@@ -267,7 +267,7 @@ def test_certificates_of_another_host(certificates):
         threading.Thread(target=serve, daemon=True).start()
         def call(**more):
             config = read_client_config(settings('SSL', trusts='us', certificates=certificates, **more), 'a test')
-            SecureLine('127.0.0.2', server.getsockname()[1], 5, config)
+            SecureConnection('127.0.0.2', server.getsockname()[1], 5, config)
         with pytest.raises(NotAdmitted, match='IP address mismatch'): call()
         with pytest.raises(ConnectionError, match='closed the connection'): call(ssl_endpoint_identification_algorithm='')   # it got as far as Kafka
 
@@ -294,11 +294,11 @@ def test_what_is_wrong_in_a_file(tmp_path, text, problem):
 
 
 def test_no_file(tmp_path):
-    with pytest.raises(ConfigError, match="nowhere can't be read"): line_opener(f'{tmp_path}/nowhere')
-    assert 'alice-secret' not in repr(read_client_config(PLAIN, 'a test')) and line_opener(None) is Line
+    with pytest.raises(ConfigError, match="nowhere can't be read"): connect_with(f'{tmp_path}/nowhere')
+    assert 'alice-secret' not in repr(read_client_config(PLAIN, 'a test')) and connect_with(None) is Connection
 
 
 def test_nobody_is_there(tmp_path):
     assert 'refused' in refused(tmp_path, free_port(), PLAIN)
-    opener = line_opener(tmp_path/'client.properties')
-    with pytest.raises(NoBroker): find_topics(Client(f'localhost:{free_port()}', 1, opener))
+    connect = connect_with(tmp_path/'client.properties')
+    with pytest.raises(NoBroker): find_topics(Client(f'localhost:{free_port()}', 1, connect))

@@ -558,7 +558,7 @@ def test_a_mark_of_a_clean_end_counts_once(tmp_path):
 
 DELETE_AND_DIE = """
 import os, signal, sys
-from kafka_scratch.client.client import Line
+from kafka_scratch.client.client import Connection
 from kafka_scratch.groups.coordinator import FindCoordinatorRequest, GroupCoordinator, find_coordinator
 from kafka_scratch.groups.offset_apis import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic, offset_commit
 from kafka_scratch.broker.running import running_broker
@@ -566,13 +566,13 @@ from kafka_scratch.apis.delete_topics import DeleteTopicsRequest, DeleteTopicSta
 
 def killed(coordinator, names): os.kill(os.getpid(), signal.SIGKILL)
 with running_broker(sys.argv[1], {'doomed': 1, 'kept': 1}) as broker:
-    line = Line('127.0.0.1', broker.port)
-    line.ask(find_coordinator, FindCoordinatorRequest(coordinator_keys=['readers']))
+    connection = Connection('127.0.0.1', broker.port)
+    connection.ask(find_coordinator, FindCoordinatorRequest(coordinator_keys=['readers']))
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=42, committed_metadata='')
     topics = [OffsetCommitRequestTopic(name=name, partitions=[partition]) for name in ('doomed', 'kept')]
-    line.ask(offset_commit, OffsetCommitRequest(group_id='readers', generation_id_or_member_epoch=-1, topics=topics))
+    connection.ask(offset_commit, OffsetCommitRequest(group_id='readers', generation_id_or_member_epoch=-1, topics=topics))
     GroupCoordinator.topics_deleted = killed
-    line.ask(delete_topics, DeleteTopicsRequest(topics=[DeleteTopicState(name='doomed')], timeout_ms=1000))
+    connection.ask(delete_topics, DeleteTopicsRequest(topics=[DeleteTopicState(name='doomed')], timeout_ms=1000))
 """
 
 

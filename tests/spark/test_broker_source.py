@@ -26,7 +26,7 @@ from log_by_hand import message_batch, record, record_batch
 sys.path.insert(0, str(ROOT))
 from benchmarks import real_kafka
 
-from kafka_scratch.client.client import Client, NoBroker, Unanswered, UnknownTopic, send_batch
+from kafka_scratch.client.client import Client, NoBroker, Unanswered, UnknownTopic, refresh_metadata, send_batch
 from kafka_scratch.wire.codes import ErrorCode
 from kafka_scratch.log.reader import Damaged
 from kafka_scratch.log.records import CONTROL, TRANSACTIONAL
@@ -372,7 +372,7 @@ def test_a_stream_goes_on(tmp_path):
         engine.restart().reader.prepareForTriggerAvailableNow()
         send_batch(client, 'orders', 1, message_batch(b'late'))
         with open(path, 'ab') as file: file.write(topic_batch(4, 'new', 1))
-        wait_until(lambda: client.look_up(['new'])['new'].error_code == 0, 'the topic')
+        wait_until(lambda: refresh_metadata(client, ['new'])['new'].error_code == 0, 'the topic')
         send_batch(client, 'new', 0, message_batch(b'newer'))
         while engine.trigger(): pass
         assert sorted(engine.rows) == [('orders', 0, offset, b'ab'[offset % 2:offset % 2 + 1]) for offset in range(6)] + [('orders', 1, 0, b'c')]
@@ -409,8 +409,9 @@ def test_a_topic_made_again_under_a_stream(fixture_broker, monkeypatch):
 @pytest.mark.parametrize('must_exist', [True, False])
 def test_a_topic_that_may_not_be_read(must_exist):
     "An error about a topic is not an empty topic."
-    topic = SimpleNamespace(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, partitions=[], topic_id=bytes(16))
-    client = SimpleNamespace(look_up=lambda names=None: {'secret': topic})
+    topic = SimpleNamespace(name='secret', error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, partitions=[], topic_id=bytes(16))
+    client = Client('nowhere:1')
+    client.ask = lambda *_: (SimpleNamespace(brokers=[], topics=[topic]), 13)
     with pytest.raises(Unanswered, match="TOPIC_AUTHORIZATION_FAILED of the topic 'secret'"):
         broker_source.wanted_places(client, read_options({}), must_exist)
 

@@ -23,12 +23,16 @@ from broker_process import PATIENCE, ROOT, environment, free_port, wait_until
 sys.path.insert(0, str(ROOT))
 from benchmarks import real_kafka
 
-from kafka_scratch.client.client import Client, find_topics, send_batch
+from kafka_scratch.client.client import Client, ask_any_broker, find_topics, send_batch
 from kafka_scratch.apis.fetch import PartitionData
-from kafka_scratch.tools.console import Item, batch_of, for_terminal, json_text, murmur2, parse_time, partition_of, records_in, show_record, table, when
-from kafka_scratch.client.member import Member, assign_range, committed_offsets
+from kafka_scratch.client.consumer import Consumer, fetched_records
+from kafka_scratch.client.member import Member, assign_range, committed_offsets, join, leave
 from kafka_scratch.log.records import LoggedRecord, write_batch
+from kafka_scratch.client.producer import ProducerRecord, batch_of, murmur2, partition_of
 from kafka_scratch.broker.running import running_broker
+from kafka_scratch.tools.console import parse_time
+from kafka_scratch.tools.lines import for_terminal, show_record, when
+from kafka_scratch.tools.terminal import json_text, table, tell
 
 COMMAND = [sys.executable, '-m', 'kafka_scratch']
 
@@ -235,7 +239,7 @@ def test_a_group_with_somebody_in_it(server, topic):
     group = f'{topic}-group'
     with Client(server) as client:
         member = Member(client, group, [topic])
-        assert sorted(member.join()) == [(topic, 0), (topic, 1), (topic, 2)]
+        assert sorted(join(member)) == [(topic, 0), (topic, 1), (topic, 2)]
         described, = json.loads(done(server, 'groups', 'describe', group, '--json'))
         assert described['state'] == 'Stable' and described['assignor'] == 'range' and [row['member'] for row in described['partitions']] == [member.member_id] * 3
         assert '1 member,' in done(server, 'groups', 'describe', group) and 'kafka_scratch/' in done(server, 'groups', 'describe', group)
@@ -243,7 +247,7 @@ def test_a_group_with_somebody_in_it(server, topic):
         assert code == 1 and 'somebody is in it' in err
         code, _, err = run(server, 'groups', 'reset', group, '--topic', topic, '--to', 'end')
         assert code == 1 and 'while somebody is in it' in err
-        member.leave()
+        leave(member)
     done(server, 'groups', 'reset', group, '--topic', topic, '--to', 'end')
 
 
@@ -388,13 +392,13 @@ def test_ended_while_it_waits_for_the_others(server, topic, number, code):
     group = f'{topic}-group'
     with Client(server) as client:
         member = Member(client, group, [topic])
-        member.join()
+        join(member)
         with subprocess.Popen([*COMMAND, 'consume', topic, '-f', '-g', group, '-b', server], env=environment(PYTHONPATH=str(ROOT))) as process:
             wait_until(lambda: json.loads(done(server, 'groups', 'describe', group, '--json'))[0]['state'] == 'PreparingRebalance', 'the second member')
             process.send_signal(number)
         assert process.returncode == code
-        assert sorted(member.join()) == [(topic, 0), (topic, 1), (topic, 2)]
-        member.leave()
+        assert sorted(join(member)) == [(topic, 0), (topic, 1), (topic, 2)]
+        leave(member)
 
 
 @pytest.mark.parametrize('arguments', [['topics', 'list'], ['consume', 'orders'], ['produce', 'orders'], ['groups', 'list']])
@@ -430,16 +434,15 @@ def test_help_has_examples():
 
 def test_records_that_are_gone():
     "Old records are deleted while one reads: it says so, and goes on with what there is."
-    from kafka_scratch.tools.console import Reading
     from kafka_scratch.apis.log_ends import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic, delete_records
     with running_broker(topics=['orders']) as broker, broker.client() as client:
         find_topics(client, ['orders'])
-        send_batch(client, 'orders', 0, batch_of([Item(None, b'%d' % n, timestamp=0) for n in range(10)]))
-        reading, err = Reading(client), io.StringIO()
-        reading.begin({('orders', 0): 2})
-        client.ask_anybody(delete_records, DeleteRecordsRequest(topics=[DeleteRecordsTopic(name='orders', partitions=[DeleteRecordsPartition(partition_index=0, offset=7)])], timeout_ms=5000))
-        with contextlib.redirect_stderr(err): first = list(reading.poll())
-        values = [record.value for _, records, _ in (first or reading.poll()) for record in records]
+        send_batch(client, 'orders', 0, batch_of([ProducerRecord(None, b'%d' % n, timestamp=0) for n in range(10)]))
+        consumer, err = Consumer(client, tell=tell), io.StringIO()
+        consumer.assign({('orders', 0): 2})
+        ask_any_broker(client, delete_records, DeleteRecordsRequest(topics=[DeleteRecordsTopic(name='orders', partitions=[DeleteRecordsPartition(partition_index=0, offset=7)])], timeout_ms=5000))
+        with contextlib.redirect_stderr(err): first = list(consumer.poll())
+        values = [record.value for _, records, _ in (first or consumer.poll()) for record in records]
     assert values == [b'7', b'8', b'9'] and 'no offset 2 any more; going on with 7' in err.getvalue()
 
 
@@ -498,7 +501,7 @@ def test_range_assignment():
 def test_an_empty_marker():
     "What compaction may leave of a transaction's marker: a batch without a record."
     batch = write_batch([], attributes=0x30, producer_id=7, producer_epoch=0)
-    records, after = records_in(PartitionData(records=batch, aborted_transactions=[]), 0, committed=True)
+    records, after = fetched_records(PartitionData(records=batch, aborted_transactions=[]), 0, committed=True)
     assert records == [] and after >= 0
 
 

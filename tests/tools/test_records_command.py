@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from broker_process import FIXTURES, ROOT, environment
-from kafka_scratch.tools.cli import records_in
+from kafka_scratch.tools.records import records_in
 from kafka_scratch.log.reader import chosen_sources, find_decided, is_committed, named_partition
 from kafka_scratch.log.partition import LogConfig, append
 from kafka_scratch.log.recovery import open_log
@@ -367,7 +367,7 @@ def test_memory_stays_flat(tmp_path):
 @pytest.mark.parametrize('name', sorted(path.name for path in LOGS.iterdir() if path.is_dir() and path.name not in ('seg-empty-0', 'seg.big-0')))
 def test_inspect_explains_every_byte(name):
     "Of the segment, and of the records in compressed batches."
-    from kafka_scratch.tools.cli import inspections
+    from kafka_scratch.tools.inspect import inspections
     for path in sorted((LOGS/name).glob('*.log')):
         found = list(inspections(path.read_bytes(), str(path)))
         assert all(inspection.problem == '' and inspection.end == len(inspection.buf) for inspection in found)

@@ -9,7 +9,7 @@ import pytest
 
 from broker_process import PATIENCE, ROOT, Client as Raw, environment, wait_until
 from kafka_scratch.security.scram_apis import AlterUserScramCredentialsRequest, ScramCredentialUpsertion, alter_user_scram_credentials
-from kafka_scratch.client.client import Client, Line, fetch_from, find_topics, send_batch
+from kafka_scratch.client.client import Client, Connection, ask_any_broker, fetch_from, find_topics, refresh_metadata, send_batch
 from kafka_scratch.apis.configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest, incremental_alter_configs
 from kafka_scratch.cluster.settings import BROKER
 from kafka_scratch.apis.metadata import MetadataRequest, metadata
@@ -17,7 +17,7 @@ from kafka_scratch.cluster.records import UserScramCredentialRecord
 from kafka_scratch.log.records import Record, write_batch
 from kafka_scratch.broker.running import running_broker
 from kafka_scratch.security.sasl import SaslAuthenticateRequest, SaslHandshakeRequest, sasl_authenticate, sasl_handshake
-from kafka_scratch.client.secure import MODULES, NotAdmitted, SecureLine, read_client_config
+from kafka_scratch.client.secure import MODULES, NotAdmitted, SecureConnection, read_client_config
 from kafka_scratch.tools.trace import plain, tracing
 
 PASSWORD = 'open-sesame-42'
@@ -43,7 +43,7 @@ def test_each_question_and_each_answer():
         with broker.client() as client:
             send_batch(client, 'orders', 1, write_batch([Record(value=b'one')]))
             fetch_from(client, 'orders', 1, 0)
-            client.look_up(['nobody'])
+            refresh_metadata(client, ['nobody'])
     text = '\n'.join(lines)
     names = [line.split(' → ')[1].split()[0] for line in lines if ' → ' in line]
     assert names == ['ApiVersions', 'Metadata', 'Produce', 'Fetch', 'Metadata'] and len(lines) == 10
@@ -55,16 +55,16 @@ def test_each_question_and_each_answer():
 def test_answers_from_memory_are_told_too():
     "Equal questions are answered from memory, past everybody; not on a connection that is traced."
     with running_broker(topics=['orders']) as broker, broker.client() as client:
-        for _ in range(3): client.look_up(['orders'])
+        for _ in range(3): refresh_metadata(client, ['orders'])
         lines, trace = traced(broker)
-        for _ in range(3): client.look_up(['orders'])
-        with broker.client() as another: another.look_up(['orders'])
+        for _ in range(3): refresh_metadata(client, ['orders'])
+        with broker.client() as another: refresh_metadata(another, ['orders'])
         assert sum('→ Metadata' in line for line in lines) == 4 == sum('← Metadata' in line for line in lines)
         count = len(lines)
         broker.call(trace.stop)
-        for _ in range(3): client.look_up(['orders'])
+        for _ in range(3): refresh_metadata(client, ['orders'])
         with broker.client() as another:
-            another.look_up(['orders'])
+            refresh_metadata(another, ['orders'])
             connections = list(broker.server.connections)
             assert all(connection.guard is None and connection.known is connection.broker.answers.known for connection in connections)
         assert len(lines) == count
@@ -96,7 +96,7 @@ def test_an_answer_that_takes_a_while_and_one_that_nobody_waits_for():
         fetch_from(client, 'orders', 0, 0, max_wait_ms=100)
         took = float(next(line for line in lines if '← Fetch' in line).split('bytes, ')[1].split(' ms')[0])
         assert 90 < took < 5000
-        other = Line('127.0.0.1', broker.port, patience=0.4)
+        other = Connection('127.0.0.1', broker.port, patience=0.4)
         with pytest.raises(TimeoutError): other.exchange(*waiting_fetch())
         other.close()
         wait_until(lambda: any('gone' in line for line in lines), 'the end of the wait')
@@ -156,13 +156,13 @@ def test_passwords_of_plain(full, password):
     with running_broker(**SASL, connection_failed_authentication_delay_ms=1) as broker:
         broker.server.note = lambda text: None
         lines, _ = traced(broker, full)
-        line = Line('127.0.0.1', broker.port)
-        line.ask(sasl_handshake, SaslHandshakeRequest(mechanism='PLAIN'))
-        said, _ = line.ask(sasl_authenticate, SaslAuthenticateRequest(auth_bytes=b'\0alice\0' + password.encode()))
+        connection = Connection('127.0.0.1', broker.port)
+        connection.ask(sasl_handshake, SaslHandshakeRequest(mechanism='PLAIN'))
+        said, _ = connection.ask(sasl_authenticate, SaslAuthenticateRequest(auth_bytes=b'\0alice\0' + password.encode()))
         if password == PASSWORD:
-            line.ask(metadata, MetadataRequest())
-            line.ask(metadata, MetadataRequest())
-        line.close()
+            connection.ask(metadata, MetadataRequest())
+            connection.ask(metadata, MetadataRequest())
+        connection.close()
         wait_until(lambda: not broker.server.connections, 'the end of the connection')
     text = '\n'.join(lines)
     assert text.count('→ SaslAuthenticate') == 1 and '(hidden)' in text
@@ -182,10 +182,10 @@ def test_a_client_of_ours_that_logs_in(full):
         for mechanism, name in (('PLAIN', 'alice'), ('SCRAM-SHA-256', 'sam')):
             jaas = f'{MODULES[mechanism]} required username="{name}" password="{PASSWORD}";'
             config = read_client_config(f'security.protocol=SASL_PLAINTEXT\nsasl.mechanism={mechanism}\nsasl.jaas.config={jaas}', 'a test')
-            with Client(broker.bootstrap_servers, 5, functools.partial(SecureLine, config=config)) as client:
-                if name == 'alice': client.look_up()
+            with Client(broker.bootstrap_servers, 5, functools.partial(SecureConnection, config=config)) as client:
+                if name == 'alice': refresh_metadata(client)
                 else:
-                    with pytest.raises(NotAdmitted): client.look_up()   # no password fits these keys
+                    with pytest.raises(NotAdmitted): refresh_metadata(client)   # no password fits these keys
     text = '\n'.join(lines)
     assert text.count('→ SaslAuthenticate') == 3 and '→ Metadata' in text and '(hidden)' in text
     hidden_in(text, PASSWORD.encode())
@@ -222,11 +222,11 @@ def test_credentials_and_settings(full):
     salt, salted = b'salt-of-the-earth', b'salted-' + PASSWORD.encode()
     with running_broker() as broker, broker.client() as client:
         lines, _ = traced(broker, full)
-        client.ask_anybody(alter_user_scram_credentials, AlterUserScramCredentialsRequest(
+        ask_any_broker(client, alter_user_scram_credentials, AlterUserScramCredentialsRequest(
             deletions=[], upsertions=[ScramCredentialUpsertion(name='alice', mechanism=1, iterations=4096, salt=salt, salted_password=salted)]))
         settings = [AlterableConfig(name='listener.name.external.ssl.keystore.password', config_operation=0, value=PASSWORD),
                     AlterableConfig(name='log.retention.ms', config_operation=0, value='60000')]
-        client.ask_anybody(incremental_alter_configs, IncrementalAlterConfigsRequest(
+        ask_any_broker(client, incremental_alter_configs, IncrementalAlterConfigsRequest(
             resources=[AlterConfigsResource(resource_type=BROKER, resource_name='1', configs=settings)]))
     text = '\n'.join(lines)
     assert 'alice' in text and '(hidden)' in text and '60000' in text and 'keystore.password' in text
@@ -242,7 +242,7 @@ def test_serve(tmp_path, option):
         try:
             ready = process.stdout.readline()
             address = ready.split('://')[1].split(';')[0]
-            with Client(address) as client: client.ask_anybody(metadata, MetadataRequest(topics=None))
+            with Client(address) as client: ask_any_broker(client, metadata, MetadataRequest(topics=None))
         finally: process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0 and err == '' and 'node 1 is ready' in ready and str(tmp_path/'logs') in ready
@@ -257,7 +257,7 @@ def test_serve_with_a_file(tmp_path):
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(PYTHONPATH=str(ROOT))) as process:
         try:
             address = process.stdout.readline().split('://')[1].split(';')[0]
-            with Client(address) as client: client.look_up()
+            with Client(address) as client: refresh_metadata(client)
             assert client.brokers == {1: ('localhost', int(address.split(':')[1]))}
         finally: process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=PATIENCE)
