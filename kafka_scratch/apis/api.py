@@ -5,12 +5,12 @@
 # %% auto #0
 __all__ = ['PEEK', 'Codecs', 'LENGTH_AND_ID', 'Caller', 'EVERYONE', 'Handled', 'Api', 'Refused', 'find_api', 'check_version',
            'codecs_of', 'read_request', 'write_response', 'Everyone', 'Call', 'Later', 'Node', 'Legacy', 'legacy',
-           'handle', 'respond', 'explain_parts', 'explain_request', 'explain_response', 'Asked', 'span_of']
+           'handle', 'respond', 'explain_parts', 'explain_request', 'explain_response']
 
 # %% ../../nbs/06_apis.api.ipynb #093b3da0
 import struct, time
 from collections import namedtuple
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from ..wire.primitives import *
 from ..wire.schema import *
 from ..wire.frames import RequestHeader, ResponseHeader
@@ -18,18 +18,18 @@ from ..wire.codes import API_NAMES, API_VERSIONS
 
 # ## An API
 # %% ../../nbs/06_apis.api.ipynb #abba6ad1
-class Api(namedtuple('Api', 'request response answer cacheable unsupported repeat', defaults=(None, False, None, None))):
+class Api(namedtuple('Api', 'request response answer cacheable unsupported', defaults=(None, False, None))):
     """An API: its request, its response, and the function that makes one from the other.
 
     `answer(request, call)`: the response; or a `Later`, if it takes a while; or None, if none is wanted.
-    `cacheable`: do equal requests get equal answers as long as the cluster's metadata stays the same?
+    `cacheable`: do equal requests get equal answers as long as the cluster's metadata stays the same? True, or a
+    function that tells by the answer.
     `unsupported(call)`: what to say to a version that isn't declared, in version 0. Only ApiVersions has that.
     """
     @property
     def key(self) -> int: return self.request.API_KEY
     @property
     def versions(self): return self.request.VERSIONS
-    def load(self) -> 'Api': return self   # for those who only stand for one: see chapter 49
     def request_header_version(self, version: int) -> int: return 2 if version in self.request.FLEXIBLE else 1
     def response_header_version(self, version: int) -> int:
         if self.key == API_VERSIONS: return 0   # the client doesn't know yet what we speak
@@ -46,7 +46,7 @@ def find_api(frame: bytes, apis: dict[int, Api], pos: int = 0) -> tuple[Api, int
     "The API that a request is for, and the version."
     if len(frame) - pos < PEEK.size: raise too_short('a request header', frame, pos, PEEK.size)
     key, version, _ = PEEK.unpack_from(frame, pos)
-    if key in apis: return apis[key].load(), version
+    if key in apis: return apis[key], version
     if 0 <= key < len(API_NAMES): raise Refused(f"{API_NAMES[key]} (key {key}) isn't served")
     raise Refused(f'no API has the key {key}')
 
@@ -213,25 +213,3 @@ def explain_response(buf: bytes, # with its length
         walk_value(walk, ResponseHeader.codec(api.response_header_version(version)), ('header',))
         walk_value(walk, api.response.codec(version), ('body',))
     return explain_parts(buf, steps)
-
-# %% ../../nbs/06_apis.api.ipynb #bf371b3b
-class Asked:
-    "A request that was answered: its bytes without the length, those of the response, and where each field starts."
-    def __init__(self, api: Api, version: int, frame: bytes, response: bytes):
-        self.api, self.version, self.frame, self.response = api, version, frame, response
-
-    @cached_property
-    def asked(self) -> list[Span]:
-        return explain_request(Int32.write(len(self.frame)) + self.frame, {self.api.key: self.api}).spans
-    @cached_property
-    def said(self) -> list[Span]: return explain_response(self.response, self.api, self.version).spans
-
-    def question(self, *path: str) -> int: return span_of(self.asked, path).offset - 4   # without the length
-    def answer(self, *path: str) -> int: return span_of(self.said, path).offset
-    def end(self, *path: str) -> int: return span_of(self.said, path).offset + span_of(self.said, path).length
-
-def span_of(spans: list[Span], path: tuple) -> Span:
-    "The first span whose path ends like this."
-    found = next((span for span in spans if span.path[-len(path):] == path), None)
-    if found is None: raise KeyError(f'no field {path_text(path)}')
-    return found

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PRODUCE', 'SOFTWARE', 'api_versions', 'ApiVersionsRequest', 'ApiVersion', 'SupportedFeatureKey',
            'FinalizedFeatureKey', 'ApiVersionsResponse', 'advertised', 'answer_api_versions', 'finalized',
-           'unsupported', 'unsupported_version']
+           'unsupported']
 
 # %% ../../nbs/07_apis.api_versions.ipynb #e207c313
 import re
@@ -92,9 +92,6 @@ def unsupported(call: Call) -> ApiVersionsResponse:
     "The polite refusal of a version that we don't know; in version 0, which every client can read."
     only_this = advertised({API_VERSIONS: call.node.apis[API_VERSIONS]})
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=only_this)
-
-def unsupported_version(apis: dict[int, Api]):   # until nobody asks for it
-    return unsupported(Call(0, Node(apis.values())))
 
 # %% ../../nbs/07_apis.api_versions.ipynb #545842b4
 api_versions = Api(ApiVersionsRequest, ApiVersionsResponse, answer_api_versions, cacheable=True,

@@ -106,7 +106,7 @@ class Everything:
         return self.allowed
 
 
-def loaded(name: str): return APIS[API_NAMES.index(name)].load()
+def loaded(name: str): return APIS[API_NAMES.index(name)]
 
 
 def made(kind: type, facts: dict, node: Node) -> Message:
