@@ -66,7 +66,8 @@ def test_answers_from_memory_are_told_too():
         with broker.client() as another:
             refresh_metadata(another, ['orders'])
             connections = list(broker.server.connections)
-            assert all(connection.guard is None and connection.known is connection.broker.answers.known for connection in connections)
+            assert connections and all(connection.handle == connection.answer for connection in connections)
+            assert all(connection.recall == connection.acceptor.recall is not None for connection in connections)
         assert len(lines) == count
 
 
@@ -81,11 +82,14 @@ def test_shortcuts_are_told_too():
 def test_nothing_changes_for_a_server_that_is_not_traced():
     with running_broker(topics=['orders']) as broker, broker.client() as client:
         find_topics(client)
-        assert 'guard_for' not in vars(broker.server)
+        acceptor, = broker.server.acceptors
+        connection, = acceptor.connections
+        before = acceptor.guard, acceptor.recall, connection.handle, connection.recall
+        assert acceptor.guard is None and acceptor.recall is not None
         lines, trace = traced(broker)
-        assert 'guard_for' in vars(broker.server)
+        assert acceptor.guard is not None and acceptor.recall is None and connection.handle != connection.answer
         with trace: pass
-        assert broker.server.guard_for.__func__ is type(broker.server).guard_for
+        assert (acceptor.guard, acceptor.recall, connection.handle, connection.recall) == before
         assert lines == []
 
 
