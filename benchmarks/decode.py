@@ -30,15 +30,16 @@ def mapped(path: Path) -> mmap.mmap:
 
 def to_arrow(paths: list[Path]) -> dict:
     "All records of segments as Arrow batches; what they add up to. The batches are let go one by one, as a pipeline does."
-    from kafka_scratch.spark.columns import RECORD_COLUMNS, Damage, Rooms, record_batches, scan
+    from kafka_scratch.spark.columns import RECORD_COLUMNS, BufferPool, record_batches
+    from kafka_scratch.spark.headers import Damage, scan
     wanted = [name for name in RECORD_COLUMNS if name not in ('key_size', 'value_size')]
-    found, rooms = {'records': 0, 'batches': 0, 'bytes': 0, 'value_bytes': 0}, Rooms(wanted)
+    found, pool = {'records': 0, 'batches': 0, 'bytes': 0, 'value_bytes': 0}, BufferPool(wanted)
     for path in paths:
         buf = mapped(path)
         headers, damage = scan(buf)
         found['batches'] += len(headers)
         found['bytes'] += len(buf)
-        for batch in record_batches(buf, headers, wanted, rooms=rooms):
+        for batch in record_batches(buf, headers, wanted, pool=pool):
             if damage or isinstance(batch, Damage):
                 raise SystemExit(f'{path}: {damage or batch}')
             found['records'] += len(batch)
@@ -51,7 +52,7 @@ def limit(paths: list[Path]) -> dict:
     from crc32c import crc32c
     from kafka_scratch.log.compression import decompress
     from kafka_scratch.log.records import CODEC_BITS, HEADER_SIZE
-    from kafka_scratch.spark.columns import scan
+    from kafka_scratch.spark.headers import scan
     size, piece = 0, 1 << 20
     for path in paths:
         buf = mapped(path)
@@ -89,7 +90,7 @@ def measured(task: tuple) -> dict:
 
 
 def image(directory: Path) -> dict:
-    from kafka_scratch.spark.metadata_columns import image_tables
+    from kafka_scratch.spark.cluster_tables import image_tables
     tables = image_tables(directory)
     return {'partitions': len(tables.partitions), 'topics': len(tables.topics),
             'leader_epochs': int(tables.partitions['leader_epoch'].to_numpy().sum()),

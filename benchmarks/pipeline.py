@@ -60,7 +60,7 @@ def grow(source: Path, target: Path, records: int) -> int:
     The base offset is the one field that a broker sets and no checksum covers, so the copies are what a broker would have stored.
     """
     import numpy as np
-    from kafka_scratch.spark.columns import scan
+    from kafka_scratch.spark.headers import scan
     content = bytearray(source.read_bytes())
     headers, _ = scan(bytes(content))
     counts, at = np.cumsum(headers.record_count), headers.position

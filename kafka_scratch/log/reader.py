@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['Source', 'NOT_ASKED_FOR', 'Decided', 'named_partition', 'former_partition', 'BadPath', 'start_offsets',
            'of_partition', 'is_log_dir', 'find_sources', 'chosen_sources', 'Damaged', 'sound_batches', 'sound_records',
-           'find_decided', 'is_committed', 'base_of', 'partition_records']
+           'find_decided', 'is_committed', 'segment_base', 'partition_records']
 
 # %% ../../nbs/31_log.reader.ipynb #e1b3650a
 import os, re
@@ -144,10 +144,12 @@ def is_committed(batch, decided: Decided) -> bool:
 
 # ## A partition, read
 # %% ../../nbs/31_log.reader.ipynb #9bf10515
-def base_of(path: str) -> int:
-    "The first offset of a segment, which is its name."
-    return int(os.path.basename(path)[:20])
+def segment_base(path: str) -> int:
+    "The first offset of a segment, which is its name; 0 if it has another kind of name."
+    found = re.fullmatch(r'(\d{20})\.log', os.path.basename(path))
+    return int(found[1]) if found else 0
 
+# %% ../../nbs/31_log.reader.ipynb #6d572dc3
 def partition_records(source: Source,
                       first: int = 0, # leave out what comes before
                       committed: bool = False # only what is decided, and was not aborted?
@@ -155,7 +157,7 @@ def partition_records(source: Source,
     "The batches of a partition, each with its records from `first` on."
     decided, first = find_decided(source.log) if committed else Decided(), max(first, source.start)
     for number, path in enumerate(source.paths):
-        after = base_of(source.paths[number + 1]) if number + 1 < len(source.paths) else None
+        after = segment_base(source.paths[number + 1]) if number + 1 < len(source.paths) else None
         if after is not None and after <= first: continue
         for batch, records in sound_records(path, first):
             if batch.base_offset >= decided.end: return

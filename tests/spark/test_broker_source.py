@@ -32,11 +32,15 @@ from kafka_scratch.log.reader import Damaged
 from kafka_scratch.log.records import CONTROL, TRANSACTIONAL
 from kafka_scratch.log.segments import segments
 from kafka_scratch.spark import broker_source
-from kafka_scratch.spark.broker_source import (KafkaBroker, aborted_in, broker_options, cut, cut_all, next_size,
-                                               pack_ranges)
-from kafka_scratch.spark.columns import as_array, scan
-from kafka_scratch.spark.stream import DataLoss, Held
-from kafka_scratch.spark.tables import FOREVER, BadOption, Range, read_options, read_table, table_schema
+from kafka_scratch.spark.broker_ranges import (aborted_in, broker_options, cut_range, cut_ranges, next_size, pack_ranges,
+                                               wanted_places)
+from kafka_scratch.spark.broker_source import KafkaBroker, plan_in_cluster
+from kafka_scratch.spark.headers import scan
+from kafka_scratch.spark.kernel import as_array
+from kafka_scratch.spark.options import FOREVER, BadOption, read_options, table_schema
+from kafka_scratch.spark.plan import Range
+from kafka_scratch.spark.positions import DataLoss, Held
+from kafka_scratch.spark.read import read_table
 
 LOGS = FIXTURES/'segments'/'logs'
 
@@ -84,7 +88,7 @@ def fixture_broker(tmp_path_factory):
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(1, 10**5))
 def test_cuts(first, size, most):
-    parts = cut(first, first + size, most)
+    parts = cut_range(first, first + size, most)
     assert [a for a, _ in parts[1:]] == [b for _, b in parts[:-1]]
     assert all(0 < b - a <= most for a, b in parts)
     assert not size or (parts[0][0], parts[-1][1]) == (first, first + size)
@@ -94,7 +98,7 @@ def test_cuts(first, size, most):
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(1, 1000)), max_size=20), st.integers(1, 500), st.integers(1, 50))
 def test_cuts_of_many(sizes, most, least):
     ranges = {('t', number): Range(first, first + size) for number, (first, size) in enumerate(sizes)}
-    parts = cut_all(ranges, most, least)
+    parts = cut_ranges(ranges, most, least)
     total = sum(size for _, size in sizes)
     assert len(parts) >= min(least, total)
     for place, wanted in ranges.items():
@@ -137,7 +141,7 @@ def test_options_in_the_words_of_the_connector():
     asking = broker_options({'kafka.bootstrap.servers': 'a:1,b:2', 'subscribe': 'x, y', 'kafka.isolation.level': 'read_committed', 'kafka.request.timeout.ms': '1500',
                              'minPartitions': '8', 'failOnDataLoss': 'false', 'maxOffsetsPerTrigger': '10'})
     assert asking.options.topics == ('x', 'y') and asking.options.committed and asking.patience == 1.5 and asking.least_parts == 8
-    assert not asking.following.fail_on_data_loss and asking.following.most_offsets == 10
+    assert not asking.stream.fail_on_data_loss and asking.stream.most_offsets == 10
     assert broker_options({'bootstrap.servers': 'a:1', 'subscribePattern': 'x.*'}).options.topic_pattern == 'x.*'
 
 
@@ -170,9 +174,9 @@ def test_parts(fixture_broker, given):
 def test_pieces(fixture_broker):
     broker = source(fixture_broker.port, topics='seg.multi', maxRecordsPerPartition=50)
     parts = broker.reader(broker.schema()).partitions()
-    assert [[(place, wanted.first, wanted.end) for place, _, wanted in part.ranges] for part in parts] == [[(('seg.multi', 0), 0, 46), (('seg.multi', 0), 46, 93), (('seg.multi', 0), 93, 140)]]
+    assert [[(place, wanted.first, wanted.end) for place, _, wanted in part.value] for part in parts] == [[(('seg.multi', 0), 0, 46), (('seg.multi', 0), 46, 93), (('seg.multi', 0), 93, 140)]]
     broker = source(fixture_broker.port, topics='seg.multi', minPartitions=4)
-    assert [len(part.ranges) for part in broker.reader(broker.schema()).partitions()] == [1] * 4
+    assert [len(part.value) for part in broker.reader(broker.schema()).partitions()] == [1] * 4
 
 
 def test_some_columns(fixture_broker):
@@ -191,7 +195,7 @@ def test_a_time_is_looked_up(fixture_broker):
     "The broker's index says where to begin: nothing before that is fetched."
     broker = source(fixture_broker.port, topics='seg.trimmed', startingTimestamp=1700000050000)
     part, = broker.reader(broker.schema()).partitions()
-    (_, _, wanted), = part.ranges
+    (_, _, wanted), = part.value
     assert (wanted.first, wanted.end) == (50, 60)
 
 
@@ -258,7 +262,7 @@ def test_a_batch_that_begins_before_the_log(fixture_broker):
     asked = source(fixture_broker.port, topics='seg.trimmed', failOnDataLoss='false')
     reader = asked.reader(asked.schema())
     part, = reader.partitions()
-    part.ranges = [(place, topic_id, Range(5, 60)) for place, topic_id, _ in part.ranges]
+    part.value = [(place, topic_id, Range(5, 60)) for place, topic_id, _ in part.value]
     assert [offset for made in reader.read(part) for offset in made['offset'].to_pylist()] == list(range(31, 60))
 
 
@@ -285,7 +289,7 @@ def test_another_topic_of_the_same_name(tmp_path):
         asked = source(broker.port)
         reader = asked.reader(asked.schema())
         part, = reader.partitions()
-        part.ranges = [(place, bytes(15) + b'x', wanted) for place, _, wanted in part.ranges]
+        part.value = [(place, bytes(15) + b'x', wanted) for place, _, wanted in part.value]
         with pytest.raises(DataLoss, match="'orders' was deleted, and there is another one of this name"): list(reader.read(part))
 
 
@@ -396,12 +400,12 @@ def test_a_topic_made_again_under_a_stream(fixture_broker, monkeypatch):
     "By its offsets alone all would be well: it is longer than we have read. Its id tells."
     place, now = ('seg.tx', 0), {'id': b'a' * 16, 'end': 5}
     monkeypatch.setattr(broker_source, 'wanted_places', lambda *_, **__: {place: now['id']})
-    monkeypatch.setattr(broker_source, 'hold', lambda *_: {place: Held(0, now['end'])})
+    monkeypatch.setattr(broker_source, 'find_held', lambda *_: {place: Held(0, now['end'])})
     strict, lenient = (Engine(fixture_broker.port, startingOffsets='earliest', failOnDataLoss=fail).reader for fail in ('true', 'false'))
     latest = lambda reader, offset: reader.latestOffset({'seg.tx': {'0': offset}}, reader.getDefaultReadLimit())['seg.tx']['0']
     for reader in (strict, lenient): assert latest(reader, 0) == 5
     now.update(id=b'b' * 16, end=9)
-    assert strict.plan({place: 0}, {place: 5})[0].ranges[0][1] == b'a' * 16   # what was planned is read from the one we meant, or not at all
+    assert plan_in_cluster(strict, {place: 0}, {place: 5})[0][0][1] == b'a' * 16   # what was planned is read from the one we meant, or not at all
     with pytest.raises(DataLoss, match='offset 5 is wanted, but the log was cut off at 0'): latest(strict, 5)
     assert latest(lenient, 5) == 0 and latest(lenient, 0) == 9   # back to the beginning, and on
 
@@ -413,7 +417,7 @@ def test_a_topic_that_may_not_be_read(must_exist):
     client = Client('nowhere:1')
     client.ask = lambda *_: (SimpleNamespace(brokers=[], topics=[topic]), 13)
     with pytest.raises(Unanswered, match="TOPIC_AUTHORIZATION_FAILED of the topic 'secret'"):
-        broker_source.wanted_places(client, read_options({}), must_exist)
+        wanted_places(client, read_options({}), must_exist)
 
 
 def test_a_stream_of_nobody(fixture_broker):

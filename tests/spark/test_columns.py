@@ -25,8 +25,9 @@ from crc32c import crc32c
 from kafka_scratch.log.compression import MAX_SIZE, compress
 from kafka_scratch.wire.primitives import DecodeError
 from kafka_scratch.log.records import CODEC_BITS, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, Batch, codec_name, read_records
-from kafka_scratch.spark.columns import (BATCH_COLUMNS, RECORD_COLUMNS, Damage, Headers, batch_table, compiled, record_batches,
-                                         scan)
+from kafka_scratch.spark.columns import RECORD_COLUMNS, record_batches
+from kafka_scratch.spark.headers import BATCH_COLUMNS, Damage, Headers, batch_table, scan
+from kafka_scratch.spark.kernel import compiled
 from by_hand import varint
 from log_by_hand import record, record_batch
 

@@ -36,10 +36,14 @@ from kafka_scratch.log.recovery import close_log, open_log
 from kafka_scratch.log.producer_state import EndTxnMarker
 from kafka_scratch.log.records import CONTROL, TRANSACTIONAL, Batch, ControlKey, Record, write_batch
 from kafka_scratch.log.segments import write_checkpoint, write_partition_metadata
-from kafka_scratch.spark import export
-from kafka_scratch.spark.export import (Failed, Job, Progress, Refused, TableFile, Work, cause_of, export_tables, make_jobs, progress_line,
-                                        read_manifest, read_progress, roll_forward, share_out, sole_writer, topic_directory, write_task)
-from kafka_scratch.spark.tables import TABLES, BadOption, Options, plan, read_options, read_table
+from kafka_scratch.spark import export, export_plan, jobs, manifest
+from kafka_scratch.spark.export import Failed, Progress, cause_of, export_tables, progress_line, read_progress
+from kafka_scratch.spark.jobs import Job, Work, make_jobs, share_out, write_task
+from kafka_scratch.spark.manifest import Refused, read_manifest, roll_forward, sole_writer
+from kafka_scratch.spark.options import TABLES, BadOption, Options, read_options
+from kafka_scratch.spark.parquet import TableFile, topic_directory
+from kafka_scratch.spark.plan import plan
+from kafka_scratch.spark.read import read_table
 
 SEGMENTS = FIXTURES/'segments'
 LOGS, DAMAGED = SEGMENTS/'logs', SEGMENTS/'damaged'
@@ -377,7 +381,7 @@ def test_many_nights(seed, tmp_path):
             add(directory, batch(b'first'), config=config, leader_epoch=0, topic_id=f'{topic}{ids[topic]}')
         if event == 'killed' and logs.exists():
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(export, 'move', fails_at(chance.randint(0, 3)))
+                patch.setattr(manifest, 'move', fails_at(chance.randint(0, 3)))
                 with contextlib.suppress(Killed): run(logs, out)
         if event in ('run', 'killed') and logs.exists():
             run(logs, out)
@@ -422,14 +426,14 @@ def test_damage_is_no_cut(tmp_path):
 def test_a_segment_goes_while_we_plan(tmp_path, monkeypatch):
     "Retention is at work: what is gone is noted, what is there comes, and another topic that has just come waits for the next run."
     add(tmp_path/'logs/orders-0', *(batch(b'%d' % n) for n in range(4)), config=LogConfig(segment_bytes=100))
-    look_around = export.look_around
+    look_around = export_plan.look_around
     def and_then(*given):
         seen = look_around(*given)
         sorted((tmp_path/'logs/orders-0').glob('*.log'))[0].unlink()
         add(tmp_path/'logs/clicks-0', batch(b'new'))
         return seen
     with monkeypatch.context() as patch:
-        patch.setattr(export, 'look_around', and_then)
+        patch.setattr(export_plan, 'look_around', and_then)
         found = run(tmp_path/'logs', tmp_path/'out', ['records'])
     assert found.notes == [f'records: orders-0: orders-0/{0:020}.log was deleted before it could be read']
     assert offsets(tmp_path/'out', 'orders') == [1, 2, 3] and offsets(tmp_path/'out', 'clicks') == []
@@ -547,7 +551,7 @@ class Killed(BaseException): pass
 
 def fails_at(number: int, error=Killed):
     "A `move` that fails when it is called for the so-manieth time."
-    calls, whole = iter(range(10**6)), export.move
+    calls, whole = iter(range(10**6)), manifest.move
     def move(*arguments):
         if next(calls) == number: raise error
         whole(*arguments)
@@ -560,7 +564,7 @@ def test_killed_while_files_are_moved(number, small, tmp_path, monkeypatch):
     for name in ('orders-0', 'clicks-0'): add(small/name, batch(b'd', b'e'))
     add(small/'new-0', batch(b'n'))
     with monkeypatch.context() as patch:
-        patch.setattr(export, 'move', fails_at(number))
+        patch.setattr(manifest, 'move', fails_at(number))
         with contextlib.suppress(Killed): run(small, tmp_path/'out')
     assert run(small, tmp_path/'out', spark=no_session).tables['records'].rows == 0
     check(tmp_path/'out')
@@ -574,7 +578,7 @@ def test_killed_while_a_topic_is_made_anew(number, small, tmp_path, monkeypatch)
     shutil.rmtree(small/'clicks-0')
     add(small/'clicks-0', batch(b'new'), topic_id='another')
     with monkeypatch.context() as patch:
-        patch.setattr(export, 'move', fails_at(number))
+        patch.setattr(manifest, 'move', fails_at(number))
         with contextlib.suppress(Killed): run(small, tmp_path/'out', ['records'])
     run(small, tmp_path/'out', ['records'], spark=no_session)
     check(tmp_path/'out')
@@ -582,18 +586,21 @@ def test_killed_while_a_topic_is_made_anew(number, small, tmp_path, monkeypatch)
     assert len(list((tmp_path/'out/_aside').rglob('*.parquet'))) == 1
 
 
-@pytest.mark.parametrize('where', ['write_task', 'enter', 'add_schemas', 'write_manifest'])
+WHERE = dict(write_job=jobs, write_task=export, new_manifest=export, add_schemas=export, write_manifest=manifest, move=manifest)   # who calls it
+
+
+@pytest.mark.parametrize('where', ['write_task', 'new_manifest', 'add_schemas', 'write_manifest'])
 def test_failed_before_the_commit(where, small, tmp_path, monkeypatch):
     def fail(*arguments, **named): raise Killed
     with monkeypatch.context() as patch:
-        patch.setattr(export, where, fail)
+        patch.setattr(WHERE[where], where, fail)
         with pytest.raises(Killed): run(small, tmp_path/'out')
         assert not (tmp_path/'out').exists()
     run(small, tmp_path/'out')
     add(small/'orders-0', batch(b'd'))
     before = tree(tmp_path/'out')
     with monkeypatch.context() as patch:
-        patch.setattr(export, where, fail)
+        patch.setattr(WHERE[where], where, fail)
         if where != 'add_schemas':
             with pytest.raises(Killed): run(small, tmp_path/'out')
             assert tree(tmp_path/'out') == before
@@ -603,13 +610,13 @@ def test_failed_before_the_commit(where, small, tmp_path, monkeypatch):
 
 SCRIPT = '''
 import os, sys
-from test_export import Here, export, run
-whole, calls = getattr(export, sys.argv[3]), []
+from test_export import WHERE, run
+whole, calls = getattr(WHERE[sys.argv[3]], sys.argv[3]), []
 def die(*arguments):
     if len(calls) == int(sys.argv[4]): os._exit(9)   # as a kill does: no finally, no cleaning up
     calls.append(1)
     return whole(*arguments)
-setattr(export, sys.argv[3], die)
+setattr(WHERE[sys.argv[3]], sys.argv[3], die)
 run(sys.argv[1], sys.argv[2])
 '''
 
@@ -650,11 +657,11 @@ def test_a_reader_never_sees_half_a_file(small, tmp_path, monkeypatch):
     "At every step of a commit, each file that is visible is complete."
     run(small, tmp_path/'out')
     for name in ('orders-0', 'orders-1', 'clicks-0'): add(small/name, batch(b'd', b'e'))
-    whole, seen = export.move, []
+    whole, seen = manifest.move, []
     def move(*arguments):
         seen.append(len(rows(tmp_path/'out')))
         whole(*arguments)
-    monkeypatch.setattr(export, 'move', move)
+    monkeypatch.setattr(manifest, 'move', move)
     run(small, tmp_path/'out')
     assert seen[0] == 9 and len(rows(tmp_path/'out')) == 15 and seen == sorted(seen)
 
@@ -844,7 +851,7 @@ def test_names_like_numbers_in_spark(spark, tmp_path):
 
 def test_a_worker_that_fails(spark, small, tmp_path):
     "Its error comes in a sentence, and nothing is written."
-    todo = export.Todo([Job('records', splits=('nonsense',), read=1)])
+    todo = export_plan.Todo([Job('records', splits=('nonsense',), read=1)])
     with pytest.raises(Failed, match="^AttributeError: 'str' object has no attribute 'topic'$"):
         export.run_export(spark, str(tmp_path), todo, dict(run=0, tables={}), Work('', {'records': Options('records')}))
     assert os.listdir(tmp_path) == ['small']
@@ -905,7 +912,7 @@ def test_the_extra_is_not_installed(missing, small, tmp_path):
 AS_NOBODY = '''
 import os, sys
 from kafka_scratch.spark.export import BadOption, export_tables
-from kafka_scratch.spark.tables import read_table
+from kafka_scratch.spark.read import read_table
 read_table(sys.argv[1])   # so that all is imported: nobody may not even be allowed to read this Python
 os.setgid(65534)
 os.setuid(65534)
@@ -976,16 +983,16 @@ marks = sys.argv[3]
 def killed_once(jobs, work):
     "The first attempt at each task writes some of a file, and is killed."
     import os, signal
-    from kafka_scratch.spark import export
+    from kafka_scratch.spark import jobs as writing, parquet
     mark = os.path.join(marks, str(jobs[0][0]))
     if not os.path.exists(mark):
         open(mark, 'w').close()
-        file = export.TableFile(os.path.join(work.staging, f'torso-{jobs[0][0]}.parquet'), rows=1)
-        for found in export.rows_of(jobs[0][1], work, {}):
+        file = parquet.TableFile(os.path.join(work.staging, f'torso-{jobs[0][0]}.parquet'), rows=1)
+        for found in writing.rows_of(jobs[0][1], work, {}):
             if not isinstance(found, int): file.add(found)
             break
         os.kill(os.getpid(), signal.SIGKILL)
-    return export.write_task(jobs, work)
+    return writing.write_task(jobs, work)
 whole = export.run_tasks
 def run_tasks(spark, tasks, work):
     globals_of = whole.__globals__

@@ -17,10 +17,12 @@ from kafka_scratch.cluster.records import *
 from kafka_scratch.wire.primitives import *
 from kafka_scratch.log.records import CONTROL, Record, control_type, read_batches, read_records, write_batch
 from kafka_scratch.wire.schema import Message, explain, kafka_json
-from kafka_scratch.spark import metadata_columns
-from kafka_scratch.spark.columns import Damage, scan
-from kafka_scratch.spark.metadata_columns import (BROKER_COLUMNS, CONFIG_COLUMNS, FIELD_COLUMNS, METADATA_COLUMNS, PARTITION_COLUMNS,
-                                                  TOPIC_COLUMNS, arrow_type, column_name, image_tables, metadata_batches, tables_of)
+from kafka_scratch.spark import cluster_tables, fold_files
+from kafka_scratch.spark.headers import Damage, scan
+from kafka_scratch.spark.cluster_tables import (BROKER_COLUMNS, CONFIG_COLUMNS, PARTITION_COLUMNS, TOPIC_COLUMNS, image_tables,
+                                                tables_of)
+from kafka_scratch.spark.metadata_records import metadata_batches
+from kafka_scratch.spark.programs import FIELD_COLUMNS, METADATA_COLUMNS, arrow_type, column_name
 
 from test_images import (A_CHANGE, A_PARTITION, A_TOPIC, BEGIN, END, FIXTURES, KEY_ENDS, NONSENSE, OTHER, TOPIC, Directory, Entry, batch_of,
                          change, checkpoint, damaged, directory_of, each_image, entries_of, flat, fold, in_transaction,
@@ -77,8 +79,8 @@ def compare(directory, until=None, fast=True, threads=2):
     "The tables must be those of the taught image, and refused with the same words; made without its help, if `fast`."
     expected = outcome(lambda: tables_of(load_image(directory, until)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metadata_columns, 'THREADS', threads)
-        if fast and not isinstance(expected, str): patch.setattr(metadata_columns, 'load_image', None)
+        patch.setattr(fold_files, 'THREADS', threads)
+        if fast and not isinstance(expected, str): patch.setattr(cluster_tables, 'load_image', None)
         found = outcome(lambda: image_tables(directory, until))
     if isinstance(expected, str): assert found == expected
     else:
@@ -269,7 +271,7 @@ def test_control_batches_are_read_and_those_without_a_type_refused():
 
 
 def test_many_partitions_by_several_threads(monkeypatch):
-    monkeypatch.setattr(metadata_columns, 'PIECE', 100)
+    monkeypatch.setattr(cluster_tables, 'MOST_PARTITIONS', 100)
     values = [topic(f't{n % 7}-{n}', bytes([n]) * 16) for n in range(20)]
     values += [birth(bytes([n]) * 16, p, replicas=[n, p], isr=[n], leader=n, directories=[OTHER] * (p % 3)) for p in range(30) for n in range(20)]
     values += [change(bytes([n]) * 16, p, isr=[p, n, p], leader=p) for p in range(29, 0, -3) for n in range(0, 20, 2)]

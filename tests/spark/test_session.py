@@ -14,7 +14,7 @@ from broker_process import ROOT, environment
 
 if reason := spark_absent(): pytest.skip(reason, allow_module_level=True)
 from kafka_scratch.spark import session
-from kafka_scratch.spark.session import NEEDED, MissingSetting, NoJava, check_session, find_java, get_session, java_home, register
+from kafka_scratch.spark.session import REQUIRED_SETTINGS, MissingSetting, NoJava, check_session, find_java, get_session, java_home, register
 
 PATIENCE = 180
 
@@ -116,7 +116,7 @@ def test_a_java_that_pip_installed(tmp_path):
 
 
 def test_every_setting_is_there(spark):
-    settings = {**NEEDED, 'spark.sql.session.timeZone': 'UTC', 'spark.sql.execution.arrow.pyspark.enabled': 'true', 'spark.ui.enabled': 'false',
+    settings = {**REQUIRED_SETTINGS, 'spark.sql.session.timeZone': 'UTC', 'spark.sql.execution.arrow.pyspark.enabled': 'true', 'spark.ui.enabled': 'false',
                 'spark.ui.showConsoleProgress': 'false', 'spark.master': 'local[2]', 'spark.driver.host': '127.0.0.1'}
     host = spark.sparkContext.getConf().get('spark.driver.host')
     assert {key: spark.conf.get(key, None) for key in settings} | {'spark.driver.host': host.replace('localhost', '127.0.0.1')} == settings
@@ -222,10 +222,10 @@ def distant(version='4.2.0', **settings):
 
 
 def test_a_distant_session():
-    spark = distant(**NEEDED)
+    spark = distant(**REQUIRED_SETTINGS)
     assert register(register(spark)) is spark and sorted(spark.registered) == ['kafka-broker', 'kafka-log']
     with pytest.raises(MissingSetting, match=r'lacks a setting: spark\.conf\.set'): register(distant())
-    with pytest.raises(MissingSetting, match=r'runs Spark 4\.1\.0, and the tables need 4\.2'): check_session(distant('4.1.0', **NEEDED))
+    with pytest.raises(MissingSetting, match=r'runs Spark 4\.1\.0, and the tables need 4\.2'): check_session(distant('4.1.0', **REQUIRED_SETTINGS))
 
 
 @on_spark

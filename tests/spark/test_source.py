@@ -13,8 +13,11 @@ if reason := spark_absent(): pytest.skip(reason, allow_module_level=True)
 
 from broker_process import FIXTURES
 from kafka_scratch.log.reader import BadPath
-from kafka_scratch.spark.tables import TABLES, BadOption, Options, plan, read_options, read_table
-from kafka_scratch.spark.source import FilteringReader, KafkaLog, as_filter, complaint, in_worker, takes_filters
+from kafka_scratch.spark.datasource import FilteringReader, as_filter, complaint, in_worker, takes_filters
+from kafka_scratch.spark.options import TABLES, BadOption, Options, read_options
+from kafka_scratch.spark.plan import plan
+from kafka_scratch.spark.read import read_table
+from kafka_scratch.spark.source import KafkaLog
 from test_tables import COMMITTED, DAMAGE, DAMAGED, EXPECTED, LOGS, as_consumer, place, write_log
 
 SINGLE = FIXTURES/'single-broker'/'logs'
@@ -135,9 +138,11 @@ def test_a_filter_reaches_the_plan(spark):
     assert 1 < few.rdd.getNumPartitions() < every.rdd.getNumPartitions() / 3
     from pyspark.sql.datasource import EqualTo, In, Not
     assert as_filter(EqualTo(('Offset',), 3)) == ('offset', '=', 3) and as_filter(Not(EqualTo(('offset',), 3))) is None and as_filter(EqualTo(('a', 'b'), 3)) is None
-    reader = FilteringReader(str(LOGS), Options(), ['offset'], None)
+    source = KafkaLog({'path': str(LOGS), 'pushFilters': 'true'})
+    reader = source.reader(source.schema())
     given = [EqualTo(('topic',), 'seg.tx'), In(('partition',), (1, 2)), Not(EqualTo(('offset',), 3))]
-    assert reader.pushFilters(given) == given and [split.topic for group in reader.partitions() for split in group.splits] == ['seg.tx']
+    assert isinstance(reader, FilteringReader)
+    assert reader.pushFilters(given) == given and [split.topic for group in reader.partitions() for split in group.value] == ['seg.tx']
 
 
 def test_one_dataframe_for_many_questions(spark):

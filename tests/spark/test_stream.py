@@ -30,10 +30,11 @@ from kafka_scratch.log.partition import LogConfig, append, move_start, remove_se
 from kafka_scratch.log.recovery import close_log, open_log
 from kafka_scratch.log.records import CONTROL, HEADER, TRANSACTIONAL
 from kafka_scratch.log.segments import File, write_checkpoint
-from kafka_scratch.spark import stream
-from kafka_scratch.spark.stream import (DataLoss, Follower, Held, LogStreamReader, after_batch, after_bytes, begin_at, find_batch, find_loss,
-                                        from_json, look, plan_range, share, stream_options, to_json)
-from kafka_scratch.spark.tables import BadOption, Options, read_split, read_table, table_schema
+from kafka_scratch.spark.options import BadOption, Options, table_schema
+from kafka_scratch.spark.positions import DataLoss, Held, begin_at, find_loss, from_json, share, to_json
+from kafka_scratch.spark.read import read_split, read_table
+from kafka_scratch.spark.stream import LogStreamReader, plan_range, still_there, stream_options
+from kafka_scratch.spark.tail import FollowedLog, after_batch, after_bytes, find_batch, hops, look, range_bytes
 
 LOGS = FIXTURES/'segments'/'logs'
 NOW = 1_726_045_973_899
@@ -58,10 +59,10 @@ def reopened(log):
     return open_log(log.directory, log.config, NOW, clean=False)
 
 
-def values_in(follower: Follower, start: int, end: int, options=Options()) -> list:
+def values_in(followed: FollowedLog, start: int, end: int, options=Options()) -> list:
     "Offset and value of the records in a range, read as a task reads them."
     rows = []
-    for split in plan_range(follower, ('orders', 0), start, end, options):
+    for split in plan_range(followed, ('orders', 0), start, end, options):
         for made in read_split(split, options, ['offset', 'value']): rows += zip(made['offset'].to_pylist(), made['value'].to_pylist())
     return rows
 
@@ -175,10 +176,10 @@ STEPS = st.lists(st.tuples(st.sampled_from(['add', 'add', 'add', 'half', 'roll',
 
 @budget(100)
 @given(STEPS)
-def test_a_follower_sees_what_there_is(tmp_path_factory, steps):
+def test_a_followed_log_is_what_there_is(tmp_path_factory, steps):
     "Whatever happens to a log between two looks, the next look tells the truth; and a range of offsets has the records that are there now."
     log = open_log(str(tmp_path_factory.mktemp('log')/'orders-0'), LogConfig(segment_bytes=500))
-    follower, there, start = Follower(log.directory), {}, 0
+    followed, there, start = FollowedLog(log.directory), {}, 0
     for step, number in steps:
         if step == 'add':
             values = [b'%d-%d' % (number, i) * (1 + number % 9) for i in range(1 + number % 4)]
@@ -186,7 +187,7 @@ def test_a_follower_sees_what_there_is(tmp_path_factory, steps):
             there |= {first + i: value for i, value in enumerate(values)}
         if step == 'half':
             with open(log.active.path, 'ab') as file: file.write(message_batch(b'never', base_offset=log.end_offset)[:1 + number % 70])
-            assert look(follower, start) == (held := Held(log.start_offset, log.end_offset, follower.cut)), held
+            assert look(followed, start) == (held := Held(log.start_offset, log.end_offset, followed.cut)), held
             os.truncate(log.active.path, log.active.size)
         if step == 'roll' and log.active.size: roll(log, NOW)
         if step == 'retain': remove_segments(log, number % len(log.segments))
@@ -198,12 +199,12 @@ def test_a_follower_sees_what_there_is(tmp_path_factory, steps):
             os.truncate(log.active.path, last)
             log = open_log(log.directory, log.config, NOW, clean=False, start_offset=log.start_offset)
         if step in ('look', 'half'):
-            held = look(follower, start)
+            held = look(followed, start)
             assert (held.first, held.end) == (log.start_offset, log.end_offset)
             there = {offset: value for offset, value in there.items() if log.start_offset <= offset < log.end_offset}
             a, b = sorted((held.first + number % (held.end - held.first + 1), held.first + number // 7 % (held.end - held.first + 1)))
-            assert values_in(follower, a, b) == [(o, v) for o, v in sorted(there.items()) if a <= o < b]
-    assert look(follower, start)[:2] == look(Follower(log.directory), start)[:2]
+            assert values_in(followed, a, b) == [(o, v) for o, v in sorted(there.items()) if a <= o < b]
+    assert look(followed, start)[:2] == look(FollowedLog(log.directory), start)[:2]
 
 
 def find_last_batch(log) -> int:
@@ -218,10 +219,10 @@ def stream_batches(log):
 
 @budget(60)
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(['add', 'add', 'commit', 'abort', 'plain', 'look'])), max_size=30))
-def test_a_follower_of_decided_records(tmp_path_factory, steps):
+def test_a_followed_log_of_decided_records(tmp_path_factory, steps):
     "It ends where the log isn't decided any more, and has what a consumer of decided records gets."
     log = open_log(str(tmp_path_factory.mktemp('log')/'orders-0'), LogConfig(segment_bytes=600))
-    follower, options, seen, at = Follower(log.directory, committed=True), Options(committed=True), [], 0
+    followed, options, seen, at = FollowedLog(log.directory, committed=True), Options(committed=True), [], 0
     sequences = {}
     for producer, step in steps:
         if step == 'add':
@@ -230,12 +231,12 @@ def test_a_follower_of_decided_records(tmp_path_factory, steps):
         if step in ('commit', 'abort') and producer in log.producers.open: add_marker(log, producer, step == 'commit')
         if step == 'plain': add(log, b'plain')
         if step == 'look':
-            held = look(follower)
+            held = look(followed)
             assert held == Held(0, log.stable_offset)
-            seen += [offset for offset, _ in values_in(follower, at, held.end, options)]
+            seen += [offset for offset, _ in values_in(followed, at, held.end, options)]
             at = held.end
-    end = look(follower).end
-    seen += [offset for offset, _ in values_in(follower, at, end, options)]
+    end = look(followed).end
+    seen += [offset for offset, _ in values_in(followed, at, end, options)]
     source, = chosen_sources(log.directory)
     assert seen == [r.offset for batch, records in partition_records(source, committed=True) for r in records]
 
@@ -243,21 +244,21 @@ def test_a_follower_of_decided_records(tmp_path_factory, steps):
 def test_looking_again_is_cheap(log, monkeypatch):
     "A look reads what is new, and no more than a header of what it has seen."
     for number in range(200): add(log, b'x' * 50)
-    follower, read = Follower(log.directory), []
-    look(follower)
+    followed, read = FollowedLog(log.directory), []
+    look(followed)
     real = File.read
     monkeypatch.setattr(File, 'read', lambda self, position, size: read.append(size) or real(self, position, size))
-    look(follower)
+    look(followed)
     assert sum(read) <= 61
     read.clear()
     add(log, b'new')
-    look(follower)
+    look(followed)
     assert sum(read) < 600
     read.clear()
-    find_batch(follower, log.end_offset - 1)
-    find_batch(follower, log.end_offset)   # where the next range begins
+    find_batch(followed, log.end_offset - 1)
+    find_batch(followed, log.end_offset)   # where the next range begins
     read.clear()
-    find_batch(follower, log.end_offset)
+    find_batch(followed, log.end_offset)
     assert sum(read) == 0
 
 
@@ -268,44 +269,44 @@ def test_a_large_log_is_entered_by_its_index(log, monkeypatch):
     close_log(log)
     read, real = [], File.read
     monkeypatch.setattr(File, 'read', lambda self, position, size: read.append(size) or real(self, position, size))
-    assert look(Follower(log.directory)).end == 500
+    assert look(FollowedLog(log.directory)).end == 500
     assert sum(read) < 3000 < log.active.size
 
 
 def test_zeros_are_waited_for_and_garbage_is_not(log):
     add(log, b'one')
-    follower = Follower(log.directory)
+    followed = FollowedLog(log.directory)
     with open(log.active.path, 'ab') as file: file.write(bytes(200))
-    assert look(follower) == Held(0, 1) and follower.damage is None
+    assert look(followed) == Held(0, 1) and followed.damage is None
     os.truncate(log.active.path, log.active.size)
     add(log, b'two')
-    assert look(follower) == Held(0, 2)
+    assert look(followed) == Held(0, 2)
     with open(log.active.path, 'ab') as file: file.write(b'garbage, and rather a lot of it' * 3)
-    assert look(follower) == Held(0, 2) and 'byte' in follower.damage
+    assert look(followed) == Held(0, 2) and 'byte' in followed.damage
 
 
 def test_an_offset_out_of_place_is_damage(log):
     "No checksum covers it; if we believed it, the stream would never read a record again."
     add(log, b'one')
     with open(log.active.path, 'ab') as file: file.write(message_batch(b'two', base_offset=2**60))
-    follower = Follower(log.directory)
-    assert look(follower) == Held(0, 1) and 'no place' in follower.damage
+    followed = FollowedLog(log.directory)
+    assert look(followed) == Held(0, 1) and 'no place' in followed.damage
 
 
 def test_a_compacted_segment_is_no_loss(log):
     for number in range(12): add(log, b'%d' % number * 20)
-    follower = Follower(log.directory)
-    assert look(follower) == Held(0, 12)
-    found = plan_range(follower, ('orders', 0), 1, 3, Options())
+    followed = FollowedLog(log.directory)
+    assert look(followed) == Held(0, 12)
+    found = plan_range(followed, ('orders', 0), 1, 3, Options())
     first = Path(log.segments[0].path)
-    kept = first.read_bytes()[find_batch(follower, 1).position:]   # what compaction leaves: without the first batch
+    kept = first.read_bytes()[find_batch(followed, 1).position:]   # what compaction leaves: without the first batch
     first.with_suffix('.swap').write_bytes(kept)
     os.replace(first.with_suffix('.swap'), first)
-    assert look(follower) == Held(0, 12)
-    assert values_in(follower, 0, 3) == [(1, b'1' * 20), (2, b'2' * 20)]
+    assert look(followed) == Held(0, 12)
+    assert values_in(followed, 0, 3) == [(1, b'1' * 20), (2, b'2' * 20)]
     rows = []
     for split, inode in found.items():   # planned before, read after
-        for each in stream.still_there(split, inode, Options()):
+        for each in still_there(split, inode, Options()):
             for made in read_split(each, Options(), ['offset']): rows += made['offset'].to_pylist()
     assert rows == [1, 2]
 
@@ -326,25 +327,25 @@ def test_compaction_makes_one_segment_of_two(log, tmp_path, split_size):
 
 def test_a_deleted_segment_can_be_read_for_a_while(log):
     for number in range(12): add(log, b'%d' % number * 20)
-    follower = Follower(log.directory)
-    look(follower)
-    (split, inode), *_ = plan_range(follower, ('orders', 0), 1, 3, Options()).items()
+    followed = FollowedLog(log.directory)
+    look(followed)
+    (split, inode), *_ = plan_range(followed, ('orders', 0), 1, 3, Options()).items()
     os.rename(split.path, split.path + '.deleted')
-    each, = stream.still_there(split, inode, Options())
+    each, = still_there(split, inode, Options())
     assert [o for made in read_split(each, Options(), ['offset']) for o in made['offset'].to_pylist()] == [1, 2]
     os.unlink(split.path + '.deleted')
-    assert stream.still_there(split, inode, Options()) is None
+    assert still_there(split, inode, Options()) is None
 
 
 def test_portions_by_bytes(log):
     for number in range(40): add(log, b'x' * (number * 7 % 90))
-    follower = Follower(log.directory)
-    look(follower)
+    followed = FollowedLog(log.directory)
+    look(followed)
     for budget in (1, 150, 400, 1000, 1 << 20):
         at, ends = 0, []
         while at < 40:
-            end = after_bytes(follower, at, 40, budget)
-            size = sum(b - a for _, _, a, b in stream.range_bytes(follower, at, end))
+            end = after_bytes(followed, at, 40, budget)
+            size = sum(b - a for _, _, a, b in range_bytes(followed, at, end))
             assert end > at and (size <= budget or end == at + 1)
             at = end
             ends.append(end)
@@ -353,9 +354,9 @@ def test_portions_by_bytes(log):
 
 def test_batches_are_not_cut_in_two(log):
     for number in range(5): add(log, b'a', b'b', b'c')
-    follower = Follower(log.directory)
-    look(follower)
-    assert [after_batch(follower, offset) for offset in (0, 1, 2, 3, 4, 15)] == [0, 3, 3, 3, 6, 15]
+    followed = FollowedLog(log.directory)
+    look(followed)
+    assert [after_batch(followed, offset) for offset in (0, 1, 2, 3, 4, 15)] == [0, 3, 3, 3, 6, 15]
 
 
 # --- The reader, driven as Spark drives it ----------------------------------------------------------------------------
@@ -457,7 +458,7 @@ def test_batches_as_a_stream(log, tmp_path):
 
 def test_metadata_as_a_stream(tmp_path):
     "A topic is made while we watch."
-    pytest.importorskip('kafka_scratch.spark.metadata_columns')
+    pytest.importorskip('kafka_scratch.spark.metadata_records')
     path = write_log(tmp_path, metadata_log(foo=2))
     engine = Engine(tmp_path, columns=('offset', 'type', 'name'), table='metadata_records')
     first = engine.trigger()
@@ -629,15 +630,15 @@ def test_a_length_that_is_too_large(tmp_path):
 def test_two_cuts_before_anybody_asks(log):
     "The last batch goes and another comes in its place; the log grows, and the same happens again. The earlier cut is the one that counts."
     for number in range(3): add(log, b'%d' % number)
-    follower = Follower(log.directory)
-    look(follower)
+    followed = FollowedLog(log.directory)
+    look(followed)
     for cut in (2, 3):
         os.truncate(log.active.path, stream_batches(log)[-1].position)
         log = reopened(log)
         add(log, b'other')
-        assert look(follower) == Held(0, cut + 1, 2)
+        assert look(followed) == Held(0, cut + 1, 2)
         add(log, b'more')
-        look(follower)
+        look(followed)
 
 
 def test_a_file_with_the_name_of_a_partition(log, tmp_path):
@@ -653,7 +654,7 @@ def test_a_file_that_is_cut_while_we_read_it(log):
     for end in (size - 1, size - 40, 100, 61, 5, 0):
         os.truncate(log.active.path, end)
         for piece in (64, 1 << 20):
-            found = sum(len(headers) for _, _, headers in stream.hops(File(log.active.path), 0, size, piece))
+            found = sum(len(headers) for _, _, headers in hops(File(log.active.path), 0, size, piece))
             assert found == sum(each.position + each.size <= end for each in batches)
 
 

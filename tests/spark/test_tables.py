@@ -29,9 +29,12 @@ from kafka_scratch.log.producer_state import EndTxnMarker
 from kafka_scratch.log.records import (CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, Batch, ControlKey, Record, read_batches, read_records,
                                    write_batch)
 from kafka_scratch.log.segments import file_name, write_checkpoint
-from kafka_scratch.spark import tables
-from kafka_scratch.spark.tables import (FOREVER, BadOption, Options, Range, Split, decide, pack, plan, read_options, read_split, read_table,
-                                        table_columns, table_schema)
+from kafka_scratch.spark import plan as planning, read as reading
+from kafka_scratch.spark.decided import decide
+from kafka_scratch.spark.index import read_index
+from kafka_scratch.spark.options import FOREVER, BadOption, Options, read_options, table_columns, table_schema
+from kafka_scratch.spark.plan import Range, Split, pack, plan
+from kafka_scratch.spark.read import read_split, read_table
 
 SEGMENTS = FIXTURES/'segments'
 LOGS, DAMAGED = SEGMENTS/'logs', SEGMENTS/'damaged'
@@ -148,8 +151,8 @@ def test_batches_know_where_they_are():
 
 @pytest.mark.parametrize('size', ['1', '300', '1k', '128m'])
 def test_batches_are_the_same_for_every_split_size(size, monkeypatch):
-    monkeypatch.setattr(tables, 'PIECE', 200)
-    monkeypatch.setattr(tables.pieces, '__defaults__', (False, 200))
+    monkeypatch.setattr(reading, 'PIECE', 200)
+    monkeypatch.setattr(reading.pieces, '__defaults__', (False, 200))
     assert rows(LOGS, table='batches', splitSize=size) == rows(LOGS, table='batches')
 
 
@@ -239,9 +242,9 @@ def test_every_split_size_gives_the_same_rows(scratch, batches, split_size, segm
     options = Options(split_size=split_size, committed=committed)
     splits = plan(str(where), options)
     assert all(split.size > 0 for split in splits)
-    before, tables.pieces.__defaults__ = tables.pieces.__defaults__, (False, piece)
+    before, reading.pieces.__defaults__ = reading.pieces.__defaults__, (False, piece)
     try: found = [as_taught(row) for split in splits for batch in read_split(split, options) for row in batch.to_pylist()]
-    finally: tables.pieces.__defaults__ = before
+    finally: reading.pieces.__defaults__ = before
     assert found == taught(where, committed)
     bytes_planned = sum(split.size for split in splits)
     if not committed: assert bytes_planned == sum(path.stat().st_size for path in where.rglob('*.log'))
@@ -276,7 +279,7 @@ def test_time_ranges_equal_filtering_afterwards(scratch, batches, start, end, se
     for us in (0, 1, -1):
         for comparison in ('=', '<', '<=', '>', '>='):
             limit = at(start, us)
-            assert rows(where, filters=[('timestamp', comparison, limit)]) == [row for row in whole if tables.COMPARISONS[comparison](row['timestamp'], limit)], (comparison, us)
+            assert rows(where, filters=[('timestamp', comparison, limit)]) == [row for row in whole if planning.COMPARISONS[comparison](row['timestamp'], limit)], (comparison, us)
     assert rows(where, ['offset'], filters=[('timestamp', '>=', at(start).replace(tzinfo=None))]) == [{'offset': row['offset']} for row in whole if row['timestamp'] >= at(start)]
     held = rows(where, table='batches', filters=[('max_timestamp', '>=', at(start))])
     assert [row for row in held if row['max_timestamp'] >= at(start)] == [row for row in rows(where, table='batches') if row['max_timestamp'] >= at(start)]
@@ -286,7 +289,7 @@ def test_time_ranges_equal_filtering_afterwards(scratch, batches, start, end, se
                                     ('partition', '=', 1), ('partition', '>', 0), ('partition', 'in', (1, 7)), ('topic', '=', '__consumer_offsets')], ids=str)
 def test_filters_on_topic_and_partition(filter):
     column, comparison, value = filter
-    whole = [row for row in rows(LOGS) if tables.COMPARISONS[comparison](row[column], value)]
+    whole = [row for row in rows(LOGS) if planning.COMPARISONS[comparison](row[column], value)]
     assert rows(LOGS, filters=[filter]) == whole
     planned = {(split.topic, split.partition) for split in plan(str(LOGS), Options(), [filter])}
     assert planned == {place(row)[:2] for row in whole} | {('seg-empty', 0)} & planned
@@ -344,7 +347,7 @@ def test_live_index_is_larger_than_its_entries(tmp_path):
     index = tmp_path/'orders-0'/file_name(0, 'index')
     entries = len(index.read_bytes()) // 8
     index.write_bytes(index.read_bytes() + bytes(80_000))
-    assert len(tables.read_index(str(index.with_suffix('.log')), 0, 10**9).positions) == entries
+    assert len(read_index(str(index.with_suffix('.log')), 0, 10**9).positions) == entries
     assert len(plan(str(tmp_path), Options(split_size=1000))) > 3 and len(rows(tmp_path, splitSize=1000)) == 50
 
 
@@ -411,7 +414,7 @@ def damage_log(where: Path, count=60, codec=0, interval=300) -> Path:
 
 
 @pytest.fixture
-def in_a_hurry(monkeypatch): monkeypatch.setattr(tables.time, 'sleep', lambda moment: None)
+def in_a_hurry(monkeypatch): monkeypatch.setattr(reading.time, 'sleep', lambda moment: None)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -523,10 +526,10 @@ def test_a_batch_in_the_making_is_no_damage(tmp_path, monkeypatch):
     last = rows(tmp_path, table='batches')[-1]
     for cut in (1, 30, 60, last['size'] - 1):
         path.write_bytes(raw[:last['position'] + cut])
-        monkeypatch.setattr(tables.time, 'sleep', lambda moment: path.write_bytes(raw))
+        monkeypatch.setattr(reading.time, 'sleep', lambda moment: path.write_bytes(raw))
         assert rows(tmp_path) == whole[:-1]
         path.write_bytes(raw[:last['position'] + cut])
-        monkeypatch.setattr(tables.time, 'sleep', lambda moment: None)
+        monkeypatch.setattr(reading.time, 'sleep', lambda moment: None)
         with pytest.raises(Damaged, match=f'byte {last["position"]}: '): rows(tmp_path)
 
 
@@ -534,7 +537,7 @@ def test_only_the_last_segment_may_be_in_the_making(tmp_path, monkeypatch):
     path = damage_log(tmp_path)
     (tmp_path/'orders-0'/file_name(60)).write_bytes(b'')
     path.write_bytes(path.read_bytes()[:-1])
-    monkeypatch.setattr(tables.time, 'sleep', lambda moment: pytest.fail('nothing to wait for'))
+    monkeypatch.setattr(reading.time, 'sleep', lambda moment: pytest.fail('nothing to wait for'))
     with pytest.raises(Damaged): rows(tmp_path)
 
 
@@ -604,7 +607,7 @@ def test_a_log_directory_without_topics_is_empty(tmp_path):
 def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
     path = damage_log(tmp_path)
     def refuse(name, *rest): raise PermissionError(13, 'Permission denied', name)
-    monkeypatch.setattr(tables, 'File', refuse)
+    monkeypatch.setattr(planning, 'File', refuse)
     with pytest.raises(BadPath, match=re.escape(f"{path} can't be read: Permission denied")): plan(str(tmp_path), Options())
 
 
