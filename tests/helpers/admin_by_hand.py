@@ -5,9 +5,13 @@ from pathlib import Path
 from broker_process import Client
 from recording import Recorder, answer_in, framed
 from kafka_scratch.broker.server import Broker
-from kafka_scratch.cluster.config import Properties, read_config
-from kafka_scratch.apis.configs import *
+from kafka_scratch.cluster.config import read_config
+from kafka_scratch.cluster.properties import Properties
+from kafka_scratch.cluster.settings_table import *
+from kafka_scratch.cluster.other_settings import *
 from kafka_scratch.cluster.settings import *
+from kafka_scratch.apis.describe_configs import *
+from kafka_scratch.apis.configs import *
 from kafka_scratch.cluster.controller import Controller
 from kafka_scratch.apis.api import read_request, write_response
 from kafka_scratch.cluster.logs import Logs, begin_logs, end_logs
