@@ -13,6 +13,7 @@ from collections import namedtuple
 from ..log.partition import LogConfig
 from .properties import *
 from .settings_table import CHAINS, OUR_TABLE, TOPIC_TABLE, UNITS, read_setting, show_value
+from .directories import find_node_id, owner_in, prepare_log_dirs, read_meta, whose   # for importers
 
 # %% ../../nbs/28_cluster.config.ipynb #1b351e24
 PROTOCOLS = 'PLAINTEXT', 'SSL', 'SASL_PLAINTEXT', 'SASL_SSL'   # in the order of their numbers in the metadata log
@@ -192,7 +193,3 @@ def looks_like_utf8(text: str) -> bool:
     try: return not text.isascii() and bool(text.encode('iso-8859-1').decode('utf-8'))
     except ValueError: return False
 
-
-# %% ../../nbs/28_cluster.config.ipynb #918317b5
-from .directories import find_node_id, owner_in, prepare_log_dirs, read_meta, whose
-# for those that still import them from here
