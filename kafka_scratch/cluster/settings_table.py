@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['SHORTHAND', 'TOPIC_ROWS', 'TOPIC_TABLE', 'CHAINS', 'UNITS', 'OUR_ROWS', 'BEHIND', 'OUR_TABLE', 'TYPES', 'BITS',
-           'Setting', 'Table', 'read_topic_setting', 'behind', 'read_broker_setting', 'has_reader', 'invalid',
-           'parse_value', 'parse_number', 'show_value', 'tidy', 'check_value', 'check_bounds', 'check_throttled',
-           'wanted', 'read_setting', 'read_settings']
+           'NO_FILE', 'Setting', 'Table', 'read_topic_setting', 'behind', 'read_broker_setting', 'has_reader',
+           'invalid', 'parse_value', 'parse_number', 'show_value', 'tidy', 'check_value', 'check_bounds',
+           'check_throttled', 'wanted', 'read_setting', 'read_settings']
 
 # %% ../../nbs/27e_cluster.settings_table.ipynb #0f45c259
 import math, re
@@ -404,3 +404,5 @@ def read_setting(properties: Properties, name: str):
 def read_settings(properties: Properties, *names: str) -> list:
     "The values of several settings, in this order."
     return [read_setting(properties, name) for name in names]
+
+NO_FILE = Properties({}, 'the defaults')   # with this, they are the table's
