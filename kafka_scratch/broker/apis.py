@@ -7,7 +7,8 @@ __all__ = ['APIS']
 
 # %% ../../nbs/48b_broker.apis.ipynb #9a61eb12
 from ..apis.api_versions import api_versions
-from ..apis.configs import alter_configs, describe_configs, incremental_alter_configs, list_config_resources
+from ..apis.configs import alter_configs, incremental_alter_configs
+from ..apis.describe_configs import describe_configs, list_config_resources
 from ..apis.describe_topic_partitions import describe_topic_partitions
 from ..apis.fetch import fetch
 from ..apis.list_offsets import list_offsets

@@ -33,7 +33,7 @@ TOPICS = {   # name → partitions, settings
     'zipped': (1, {'compression.type': 'gzip'}), 'compact': (1, {'cleanup.policy': 'compact'}), 'small': (1, {'max.message.bytes': '2000'}),
     'strict': (1, {'message.timestamp.before.max.ms': '3600000', 'message.timestamp.after.max.ms': '3600000'}), 'empty': (1, {})}
 SETTINGS = {'offsets.topic.num.partitions': 1, 'log.cleaner.enable': 'false', 'broker.session.timeout.ms': 4000, 'broker.heartbeat.interval.ms': 500}   # quick to notice a kill
-SMALL_SEGMENTS = {'log_segment_bytes': 20_000, 'log_index_interval_bytes': 1_000}
+SMALL_SEGMENTS = {'internal_segment_bytes': 20_000, 'log_index_interval_bytes': 1_000}
 
 
 # --- Both brokers -----------------------------------------------------------------------------------------------------

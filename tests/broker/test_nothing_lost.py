@@ -31,16 +31,16 @@ PLACES = [(topic, index) for topic, count in TOPICS.items() for index in range(c
 LIVES = 20 if ALL else 4   # how often the broker is killed in each directory
 
 SETTINGS = {   # ten directories, each kept in its own way
-    'small segments': dict(log_segment_bytes=30_000),
-    'tiny segments': dict(log_segment_bytes=14_000),
-    'dense indexes': dict(log_segment_bytes=60_000, log_index_interval_bytes=0),
+    'small segments': dict(internal_segment_bytes=30_000),
+    'tiny segments': dict(internal_segment_bytes=14_000),
+    'dense indexes': dict(internal_segment_bytes=60_000, log_index_interval_bytes=0),
     'large segments': dict(log_segment_bytes=1 << 30),
-    'a flush for every message': dict(log_segment_bytes=50_000, log_flush_interval_messages=1),
-    'a flush for every 50 messages': dict(log_segment_bytes=50_000, log_flush_interval_messages=50),
-    'late flushes': dict(log_segment_bytes=50_000, log_flush_interval_ms=20),
-    'a checkpoint of flushes': dict(log_segment_bytes=14_000, log_flush_interval_ms=0),
-    'asyncio': dict(log_segment_bytes=50_000),
-    'small segments, once more': dict(log_segment_bytes=20_000),
+    'a flush for every message': dict(internal_segment_bytes=50_000, log_flush_interval_messages=1),
+    'a flush for every 50 messages': dict(internal_segment_bytes=50_000, log_flush_interval_messages=50),
+    'late flushes': dict(internal_segment_bytes=50_000, log_flush_interval_ms=20),
+    'a checkpoint of flushes': dict(internal_segment_bytes=14_000, log_flush_interval_ms=0),
+    'asyncio': dict(internal_segment_bytes=50_000),
+    'small segments, once more': dict(internal_segment_bytes=20_000),
 }
 
 

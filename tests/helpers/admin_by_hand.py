@@ -4,11 +4,15 @@ from pathlib import Path
 
 from broker_process import Client
 from recording import Recorder, answer_in, framed
-from kafka_scratch.cluster.config import Properties, read_config
-from kafka_scratch.apis.configs import *
+from kafka_scratch.cluster.config import read_config
+from kafka_scratch.cluster.properties import Properties
+from kafka_scratch.cluster.settings_table import *
+from kafka_scratch.cluster.other_settings import *
 from kafka_scratch.cluster.settings import *
+from kafka_scratch.apis.describe_configs import *
+from kafka_scratch.apis.configs import *
 from kafka_scratch.cluster.controller import Controller, become_leader
-from kafka_scratch.apis.api import Api, Node
+from kafka_scratch.apis.api import Node
 from kafka_scratch.cluster.logs import Logs, begin_logs, end_logs
 from kafka_scratch.apis.metadata import MetadataRequest, MetadataRequestTopic
 from kafka_scratch.wire.codes import METADATA
@@ -81,17 +85,6 @@ def metadata_of(*names, create=True):
 
 # --- A node without sockets -------------------------------------------------------------------------------------------
 
-class OldBroker:   # until the APIs of settings take a call
-    "A call as those see it that want a version and a broker."
-    def __init__(self, call): self.call = call
-    def __getattr__(self, name: str): return getattr(self.call if name in ('allows', 'caller') else self.call.node, name)
-
-
-def taking_a_call(api: Api) -> Api:
-    if api.answer.__code__.co_argcount == 2: return api
-    return api._replace(answer=lambda request, call: api.answer(request, call.version, OldBroker(call)))
-
-
 class NoGroups:
     "What is told to groups when topics go."
     def topics_deleted(self, names: set[str]): pass
@@ -105,7 +98,7 @@ class Played:
         self.logs = Logs([str(self.directory)], 1, read_config(text).logs, note=lambda text: None)
         if now: self.logs.now = now
         self.logs.defaults_of = lambda image: log_defaults(self.properties, 1, image)
-        self.node = Node(map(taking_a_call, APIS.values()), image=self.log.image, logs=self.logs, cluster_id=cluster_id, properties=self.properties, groups=NoGroups())
+        self.node = Node(APIS.values(), image=self.log.image, logs=self.logs, cluster_id=cluster_id, properties=self.properties, groups=NoGroups())
         us = RegisterBrokerRecord(broker_id=1, fenced=False, rack=None, end_points=[BrokerEndpoint(name='PLAINTEXT', host='127.0.0.1', port=port)])
         first = [FeatureLevelRecord(name='eligible.leader.replicas.version', feature_level=1),
                  ConfigRecord(resource_type=BROKER, resource_name='', name='min.insync.replicas', value='1')] if elr else []

@@ -175,7 +175,7 @@ def test_a_full_disk(tmp_path, small_disk, segment_bytes):
     logs, filler = small_disk/'logs', small_disk/'filler'
     write_log(logs, metadata_log(foo=1))
     filler.write_bytes(bytes(3 * MB // 2))
-    settings = dict(log_dirs=logs, log_segment_bytes=segment_bytes)
+    settings = dict(log_dirs=logs, internal_segment_bytes=segment_bytes)
     with running(tmp_path, **settings) as broker, broker.client() as client:
         sent = fill(client)
         for _ in range(5):
@@ -201,7 +201,7 @@ def test_stopped_while_the_disk_is_full(tmp_path, small_disk):
     write_log(logs, metadata_log(foo=1))
     filler.write_bytes(bytes(3 * MB // 2))
     port = free_port()
-    file = properties(tmp_path/'server.properties', node_id=1, listeners=f'PLAINTEXT://127.0.0.1:{port}', log_dirs=logs, log_segment_bytes=100_000)
+    file = properties(tmp_path/'server.properties', node_id=1, listeners=f'PLAINTEXT://127.0.0.1:{port}', log_dirs=logs, internal_segment_bytes=100_000)
     broker = BrokerProcess(tmp_path, file, port=port)
     try:
         broker.wait_ready()

@@ -243,14 +243,14 @@ def test_nobody_there():
 def test_the_beginning_goes_between_plan_and_read(tmp_path):
     "Retention, in the worst moment: an error that says what, or what is left."
     write_log(tmp_path/'logs', metadata_log(orders=1))
-    with running(tmp_path, log_segment_bytes=150, log_retention_ms=-1) as broker, Client(f'127.0.0.1:{broker.port}') as client:
+    with running(tmp_path, internal_segment_bytes=150, log_retention_ms=-1) as broker, Client(f'127.0.0.1:{broker.port}') as client:
         for number in range(6): send_batch(client, 'orders', 0, message_batch(b'%d' % number * 50))
     def reader(port, **given):
         asked = source(port, **given)
         return asked.reader(asked.schema())
-    with running(tmp_path, log_segment_bytes=150, log_retention_ms=-1) as broker: parts = reader(broker.port).partitions()
+    with running(tmp_path, internal_segment_bytes=150, log_retention_ms=-1) as broker: parts = reader(broker.port).partitions()
     for base, path in segments(tmp_path/'logs'/'orders-0')[:3]: os.unlink(path)
-    with running(tmp_path, log_segment_bytes=150, log_retention_ms=-1) as broker:
+    with running(tmp_path, internal_segment_bytes=150, log_retention_ms=-1) as broker:
         with pytest.raises(DataLoss, match='partition 0 of topic orders: offset 0 is wanted, but the log begins at 3 now'):
             [made for part in parts for made in reader(broker.port).read(part)]
         easy = reader(broker.port, failOnDataLoss='false')

@@ -717,7 +717,7 @@ def test_every_record_once_however_often_it_is_stopped(spark, tmp_path):
     again. In the end the sink has every record exactly once, in order."""
     write_log(tmp_path/'broker'/'logs', metadata_log(orders=2))
     sent = {0: [], 1: []}
-    with running(tmp_path/'broker', log_segment_bytes=2000, log_retention_ms=-1) as broker, broker.client() as client:
+    with running(tmp_path/'broker', internal_segment_bytes=2000, log_retention_ms=-1) as broker, broker.client() as client:
         def send(count):
             for _ in range(count):
                 for number in sent:

@@ -42,7 +42,7 @@ class World:
     def __init__(self, directory: Path, seed: int):
         self.directory, self.chance, self.port, self.started = directory, random.Random(seed), free_port(), 0
         self.file = properties(directory/'server.properties', node_id=1, listeners=f'PLAINTEXT://127.0.0.1:{self.port}', log_dirs=directory/'logs',
-                               log_segment_bytes=60_000)
+                               internal_segment_bytes=60_000)
         self.workers, self.born, self.kills = {}, {}, collections.Counter()   # born: when, and how much was done before
         self.start_broker()
 
