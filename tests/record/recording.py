@@ -36,7 +36,6 @@ class Recorder:
         self.cases.append({'name': name, **context})
 
     def save(self, file: str, to: Path = RECORDED):
-        to.mkdir(parents=True, exist_ok=True)
         text = ''.join(json.dumps(case, separators=(',', ':')) + '\n' for case in self.cases)
         (to/file).write_text(text)
 
@@ -57,4 +56,6 @@ def command_line(about: str, *arguments: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument('--to', type=Path, default=RECORDED, help='where the files go, if not over the fixtures')
     for name in arguments: parser.add_argument(name, nargs='+')
-    return parser.parse_args()
+    asked = parser.parse_args()
+    asked.to.mkdir(parents=True, exist_ok=True)
+    return asked

@@ -22,9 +22,9 @@ from kafka_scratch.spark.columns import Damage, scan
 from kafka_scratch.spark.metadata_columns import (BROKER_COLUMNS, CONFIG_COLUMNS, FIELD_COLUMNS, METADATA_COLUMNS, PARTITION_COLUMNS,
                                                   TOPIC_COLUMNS, arrow_type, column_name, image_tables, metadata_batches, tables_of)
 
-from test_images import (A_CHANGE, A_PARTITION, A_TOPIC, BEGIN, END, FIXTURES, KEY_ENDS, NONSENSE, OTHER, TOPIC, Directory, Entry, batch_of,
-                         change, checkpoint, damaged, directory_of, each_image, entries_of, flat, fold, in_transaction,
-                         kafkas_image, logs, raw_batch, raw_fields, removal, small, tails, topic, unknown_tags)
+from metadata_by_hand import (A_CHANGE, A_PARTITION, A_TOPIC, BEGIN, END, FIXTURES, KEY_ENDS, NONSENSE, OTHER, TOPIC, Directory, Entry, batch_of,
+                              change, checkpoint, damaged, directory_of, each_image, entries_of, flat, fold, in_transaction,
+                              kafkas_image, logs, raw_batch, raw_fields, removal, small, tails, topic, unknown_tags)
 
 TABLES = 'topics', 'partitions', 'configs', 'brokers'
 LOGS = sorted(FIXTURES.glob(f'**/{METADATA}/*.log')) + sorted(FIXTURES.glob('**/*.checkpoint'))

@@ -15,7 +15,7 @@ from broker_process import FIXTURES
 from kafka_scratch.log.reader import BadPath
 from kafka_scratch.spark.tables import TABLES, BadOption, Options, plan, read_options, read_table
 from kafka_scratch.spark.source import FilteringReader, KafkaLog, as_filter, complaint, in_worker, takes_filters
-from test_tables import COMMITTED, DAMAGE, DAMAGED, EXPECTED, LOGS, as_consumer, place, write_log
+from segments_by_hand import COMMITTED, DAMAGE, DAMAGED, EXPECTED, LOGS, as_consumer, place, write_log
 
 SINGLE = FIXTURES/'single-broker'/'logs'
 
