@@ -1,8 +1,9 @@
 """What clients and a real broker said to each other, said again to ours: the table is in `helpers/recordings.py`.
 
-Not in it, because they need more than a node: logging in (security/test_sasl.py, test_security.py), offsets (groups/test_offsets.py: what is
-said depends on what was heard), the new groups (groups/test_consumer_groups.py: with a restart after each step), and what goes over sockets
-(test_conversations.py, test_course.py).
+Not in it, because they need more than a node: logging in (security/test_sasl.py, test_security.py: a guard in front of
+the node, proofs that depend on nonces), offsets (groups/test_offsets.py: what a member says depends on ids that it
+heard, and how it got them is not in the file), and what goes over sockets (apis/test_edge_cases.py,
+apis/test_log_edge_cases.py, test_conversations.py, test_course.py).
 """
 import pytest
 
@@ -10,7 +11,8 @@ from player import differences, recorded
 from recordings import RECORDINGS
 
 TOGETHER = [file for file, recording in RECORDINGS.items() if not recording.alone]
-ALONE = [pytest.param(file, line, id=f'{file}: {line["name"]}') for file, recording in RECORDINGS.items() if recording.alone for line in recorded(file)]
+ALONE = [pytest.param(file, line, id=f'{file}: {line["name"]}')
+         for file, recording in RECORDINGS.items() if recording.alone for line in recorded(file)]
 
 
 def check(directory, file: str, lines: list[dict]):

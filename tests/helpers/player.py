@@ -47,7 +47,8 @@ class Event(NamedTuple):
 def exchanges(lines: list[dict]) -> Iterator[Event]:
     "Files of which each line is a question with its answer, or a remark."
     for line in lines:
-        if 'request_hex' in line: yield Event(line['name'], line, bytes.fromhex(line['request_hex']), bytes.fromhex(line['response_hex']))
+        if 'request_hex' not in line: continue
+        yield Event(line['name'], line, bytes.fromhex(line['request_hex']), bytes.fromhex(line['response_hex']))
 
 
 CALLERS = {'SASL_PLAINTEXT': Caller('User:alice')}   # by listener; on all others, it is nobody
@@ -55,12 +56,14 @@ CALLERS = {'SASL_PLAINTEXT': Caller('User:alice')}   # by listener; on all other
 def connections(lines: list[dict]) -> Iterator[Event]:
     "Files of which each line is a connection, with all its questions and answers."
     for line in lines:
+        caller = CALLERS.get(line['listener'], Caller())
         for step in line['steps']:
-            yield Event(line['name'], line, bytes.fromhex(step['request_hex']), bytes.fromhex(step['response_hex'] or ''), caller=CALLERS.get(line['listener'], Caller()))
+            asks, hears = bytes.fromhex(step['request_hex']), bytes.fromhex(step['response_hex'] or '')
+            yield Event(line['name'], line, asks, hears, caller=caller)
 
 
 def scenarios(lines: list[dict]) -> Iterator[Event]:
-    "Files of which each line is a scenario on several connections, with times: an answer may come long after its question."
+    "Files of which each line is a scenario on several connections, with times: an answer may come late."
     for line in lines:
         for at, connection, what, text in line.get('events', ()):
             yield Event(line['name'], line, **{what: bytes.fromhex(text)}, connection=connection, at=at)
@@ -100,10 +103,10 @@ def no_names(answer) -> dict: return {}
 
 def play(node: Node, events: Iterable[Event],
          before: Callable = nothing,   # called with node and event; may turn the clock
-         made_up: Callable = no_names, # what is random in an answer, by something that isn't: ours becomes theirs, and theirs ours
-         unasked: dict[int, str] = {}, # keys of APIs that are left out, and why
+         made_up: Callable = no_names, # bytes in an answer that are random, by name
+         unasked: Iterable[int] = (),  # keys of APIs that are left out
         ) -> Iterator[Heard]:
-    "Says everything again, in the same order; each answer when the client heard it."
+    "Says everything again, in the same order. What they made up becomes ours in requests, and ours theirs in answers."
     calls, ids = {}, {}   # by connection: what was asked last; their ids and ours
     for event in events:
         before(node, event)
@@ -135,12 +138,12 @@ class Recording(NamedTuple):
     node: Callable[[Path, list[dict]], Node]   # on which it is played: gets a directory, and the lines of the file
     compared: int                              # how many answers are compared
     events: Callable[[list[dict]], Iterable[Event]] = exchanges
-    seen: Callable[[bytes, Heard], object] = whole   # an answer without what may differ
-    known: Callable[[Heard], str] = lambda heard: ''   # why an answer isn't compared, if there is a reason
-    before: Callable = nothing                 # these four are as for `play`; `after` is called with node and event, too
-    after: Callable = nothing
-    made_up: Callable = no_names
-    unasked: dict[int, str] = {}
+    seen: Callable[[bytes, Heard], object] = whole       # an answer without what may differ
+    known: Callable[[Heard], str] = lambda heard: ''     # why an answer isn't compared, if there is a reason
+    before: Callable = nothing                 # called with node and event
+    after: Callable = nothing                  # the same, after the answer
+    made_up: Callable = no_names               # as for `play`
+    unasked: dict[int, str] = {}               # keys of APIs that are left out, and why
     around: Callable = as_it_is                # a context while it is played; gets node and lines
     at_end: Callable = nothing                 # called with node and lines
     alone: bool = False                        # each line has a node of its own
@@ -152,8 +155,10 @@ def differences(recording: Recording, node: Node, lines: list[dict]) -> tuple[in
     with recording.around(node, lines):
         for heard in play(node, recording.events(lines), recording.before, recording.made_up, recording.unasked):
             if not recording.known(heard):
-                ours, theirs = (recording.seen(frame, heard) if frame else frame for frame in (heard.ours, heard.theirs))
-                if ours != theirs: different.append(f'{heard.event.name}, {heard.api.response.__name__} {heard.version}\n  ours   {ours}\n  Kafka  {theirs}')
+                both = heard.ours, heard.theirs
+                ours, theirs = (recording.seen(frame, heard) if frame else frame for frame in both)
+                what = f'{heard.event.name}, {heard.api.response.__name__} {heard.version}'
+                if ours != theirs: different.append(f'{what}\n  ours   {ours}\n  Kafka  {theirs}')
                 count += 1
             recording.after(node, heard.event)
     return count, different

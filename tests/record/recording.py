@@ -1,7 +1,7 @@
 """Questions to a real broker, and what it answered: kept as lines of JSON, to be asked of ours.
 
-Each of the other programs here records some fixtures anew; that takes Java and Kafka's jars. `python tests/record/topics.py` writes over
-the fixtures; with `--to DIRECTORY` they are left alone.
+Each of the other programs here records some fixtures anew; that takes Java and Kafka's jars.
+`python tests/record/topics.py` writes over the fixtures; with `--to DIRECTORY` they are left alone.
 """
 import argparse
 import json
