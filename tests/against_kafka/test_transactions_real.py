@@ -9,9 +9,10 @@ import time
 import pytest
 from size import needs_kafka
 from broker_process import ROOT, BrokerProcess, Client, environment, free_port, properties
-from record_transactions import Leveled
+from player import differences, recorded
+from recordings import RECORDINGS
 from small_node import small_node
-from test_transactions import TOPICS, hold, steps
+from transactions import Leveled
 
 sys.path.insert(0, str(ROOT))
 from benchmarks import real_kafka
@@ -32,10 +33,9 @@ import confluent_kafka.admin  # noqa: E402
 
 def test_dump_log_reads_our_files(tmp_path):
     "The diary, aborted transactions, and what a log knows of its producers, after a long conversation."
-    node = small_node(tmp_path)
-    node.create(TOPICS, 2)
-    node.groups.store.ensure()
-    for step in steps(2): hold(node, step)
+    recording, lines = RECORDINGS['transactions-tv2.jsonl'], recorded('transactions-tv2.jsonl')
+    node = recording.node(tmp_path, lines)
+    differences(recording, node, lines)
     log, diary = node.partition('tx.a'), node.partition('__transaction_state')
     end_logs(node.logs)
     text = real_kafka.dump_log(diary.active.path, '--transaction-log-decoder')

@@ -8,30 +8,13 @@ import struct
 
 import pytest
 
-from broker_process import FIXTURES, running
+from edge_cases import EDGE, STATE, frames, state_log
+from broker_process import running
 from by_hand import API_VERSIONS, DESCRIBE_TOPIC_PARTITIONS, api_versions, correlation_id, describe, read_api_versions, read_describe, read_features
 from kafka_scratch.broker.apis import APIS
-from kafka_scratch.cluster.records import FeatureLevelRecord, PartitionRecord, TopicRecord, write_value
-from kafka_scratch.wire.primitives import uuid_bytes
-from kafka_scratch.log.records import Record, write_batch
 
-EDGE = FIXTURES/'wire'/'edge'
-STATE = json.loads((EDGE/'expected.json').read_text())
 FILES = 'apiversions', 'describe-topic-partitions', 'framing'
 CASES = [pytest.param(json.loads(line), id=f'{file}: {json.loads(line)["name"]}') for file in FILES for line in (EDGE/f'{file}.jsonl').read_text().splitlines()]
-
-
-def state_log() -> bytes:
-    "A metadata log that leads to the recorded state, and ends at the recorded offset."
-    messages = [(FeatureLevelRecord(name=name, feature_level=level), 0) for name, level in STATE['finalizedFeatures'].items()]
-    for topic in STATE['describeTopicPartitionsV0']['topics']:
-        topic_id = uuid_bytes(topic['topicId'])
-        messages.append((TopicRecord(name=topic['name'], topic_id=topic_id), 0))
-        for p in topic['partitions']:
-            messages.append((PartitionRecord(partition_id=p['partitionIndex'], topic_id=topic_id, replicas=p['replicaNodes'], isr=p['isrNodes'], leader=p['leaderId'],
-                                             leader_epoch=p['leaderEpoch'], partition_epoch=0, directories=[bytes(16)] * len(p['replicaNodes'])), 1))
-    records = [Record(offset_delta=i, value=write_value(message, version)) for i, (message, version) in enumerate(messages)]
-    return write_batch(records, base_offset=STATE['finalizedFeaturesEpoch'] - len(records) + 1, partition_leader_epoch=1)
 
 
 @pytest.fixture(scope='module')
@@ -41,16 +24,6 @@ def broker(tmp_path_factory):
     log.mkdir(parents=True)
     (log/f'{0:020}.log').write_bytes(state_log())
     with running(directory) as broker: yield broker
-
-
-def frames(data: bytes) -> list[bytes]:
-    "The whole frames at the front of what a client sent."
-    found = []
-    while len(data) >= 4 and 0 < struct.unpack_from('>i', data)[0] <= len(data) - 4:
-        size = 4 + struct.unpack_from('>i', data)[0]
-        found.append(data[:size])
-        data = data[size:]
-    return found
 
 
 def api_of(request: bytes) -> tuple[int, int]: return struct.unpack_from('>hh', request, 4)

@@ -11,9 +11,9 @@ import pytest
 from size import needs_kafka
 from broker_process import FIXTURES, ROOT, Client, running
 from node_by_hand import node_with
-from test_declarations import check, needs_jars, of_jars, of_kafka_python
-from test_log_edge_cases import PRODUCE, broker, read_cases   # noqa: F401: `broker` is a fixture
-from test_wire_fixtures import WIRE, frames_of, spans_touch
+from declarations import check, needs_jars, of_jars, of_kafka_python
+from edge_cases import PRODUCE, read_cases, recorded_broker
+from wire_frames import WIRE, frames_of, spans_touch
 
 sys.path.insert(0, str(ROOT))
 from benchmarks import real_kafka
@@ -103,6 +103,11 @@ def in_order(frame: bytes, answer: bytes) -> bytes:
     body.topics.sort(key=lambda topic: names.index(topic.name))
     for topic in body.topics: topic.partitions.sort(key=lambda partition: asked.index((topic.name, partition.partition_index)))
     return answer[:start] + body.encode(version)
+
+
+@pytest.fixture
+def broker(tmp_path):
+    with recorded_broker(tmp_path) as broker: yield broker
 
 
 def test_recorded(broker):

@@ -3,60 +3,19 @@
 The logs of the recorded broker are put together from what it answered. The requests are sent in the order of the recording,
 since Produce changes what there is.
 """
-import json
 import struct
 
 import pytest
 
-from broker_process import FIXTURES, running
+from edge_cases import FETCH, PRODUCE, SESSION, recorded_broker, recorded_logs
 from by_hand import api_versions, correlation_id
-from kafka_scratch.apis.fetch import FetchRequest, FetchResponse
-from kafka_scratch.cluster.records import ConfigRecord, write_value
+from kafka_scratch.apis.fetch import FetchRequest
 from kafka_scratch.apis.produce import ProduceResponse
-from kafka_scratch.log.records import Record, write_batch
-from test_edge_cases import STATE, frames, state_log
-
-EDGE = FIXTURES/'wire'/'edge'
-TOPIC = 2   # the kind of resource that a ConfigRecord of a topic is about
-
-
-def read_cases(name: str) -> list[dict]: return [json.loads(line) for line in (EDGE/f'{name}.jsonl').read_text().splitlines()]
-
-
-FETCH, SESSION, PRODUCE = map(read_cases, ('fetch', 'fetch-session-sequence', 'produce'))
-NAMES = {topic['topicIdHex']: topic['name'] for topic in STATE['topics']}
-
-
-def config_log(base_offset: int) -> bytes:
-    settings = [(topic['name'], name, value) for topic in STATE['topics'] for name, value in topic['configOverrides'].items()]
-    records = [Record(offset_delta=i, value=write_value(ConfigRecord(resource_type=TOPIC, resource_name=topic, name=name, value=value), 0))
-               for i, (topic, name, value) in enumerate(settings)]
-    return write_batch(records, base_offset=base_offset, partition_leader_epoch=1)
-
-
-def recorded_logs() -> dict[tuple[str, int], bytes]:
-    "The whole log of each partition that was fetched from its beginning."
-    found = {}
-    for case in FETCH:
-        if not case['response_hex'] or '-from-0' not in case['name'] and 'two-topics' not in case['name'] and 'uncommitted' not in case['name']: continue
-        version = struct.unpack_from('>h', bytes.fromhex(case['request_hex']), 6)[0]
-        response = FetchResponse.decode(bytes.fromhex(case['response_hex']), version, 9 if version >= 12 else 8)
-        for topic in response.responses:
-            for partition in topic.partitions:
-                if partition.records: found[topic.topic or NAMES[topic.topic_id.hex()], partition.partition_index] = partition.records
-    return found
 
 
 @pytest.fixture
 def broker(tmp_path):
-    log = tmp_path/'logs'/'__cluster_metadata-0'
-    log.mkdir(parents=True)
-    state = state_log()
-    (log/f'{0:020}.log').write_bytes(state + config_log(STATE['finalizedFeaturesEpoch'] + 1))
-    for (topic, partition), records in recorded_logs().items():
-        (tmp_path/'logs'/f'{topic}-{partition}').mkdir()
-        (tmp_path/'logs'/f'{topic}-{partition}'/f'{0:020}.log').write_bytes(records)
-    with running(tmp_path) as broker: yield broker
+    with recorded_broker(tmp_path) as broker: yield broker
 
 
 def test_logs_can_be_put_together():

@@ -1,196 +1,23 @@
-"""OffsetForLeaderEpoch and DeleteRecords: what a real broker says, over a real socket, and after a restart.
-
-`python tests/apis/test_log_ends.py` asks a real Kafka again and writes the fixtures anew.
-"""
-import sys
+"OffsetForLeaderEpoch and DeleteRecords: who may ask, over a real socket, and after a restart."
 import tempfile
 import time
-from pathlib import Path
 
-if __name__ == '__main__': sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-import pytest
 from hypothesis import given, strategies as st
 
 from size import needs_kafka
 from benchmarks import real_kafka, wire
 from broker_process import Client, running
-from node_by_hand import node_with
-from recording import Recorder, answer_in, framed, recorded
+from log_ends_by_hand import deletes, ends, filled, node_of, put
+from player import answer_in, framed, recorded
 from kafka_scratch.log import partition as partition_log
 from kafka_scratch.wire.codes import Operation, Resource
-from kafka_scratch.apis.api import EVERYONE, Api, Call, Node
+from kafka_scratch.apis.api import Api, Call
 from kafka_scratch.apis.list_offsets import EARLIEST, LATEST, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic, list_offsets
 from kafka_scratch.apis.log_ends import *
-from kafka_scratch.log.partition import LogConfig, append, move_start
+from kafka_scratch.log.partition import move_start
 from kafka_scratch.log.recovery import open_log
-from kafka_scratch.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData, produce
-from kafka_scratch.log.records import Batch, Record, write_batch
-from kafka_scratch.log.segments import read_checkpoint
 
-TOPICS = {'ends.a': (2, 'delete'), 'ends.compact': (1, 'compact'), 'ends.both': (1, 'compact,delete')}
-
-
-def put(port: int, topic: str, count: int, partition: int = 0) -> int:
-    "Sends some records, a batch each; returns the offset of the last."
-    for _ in range(count):
-        data = PartitionProduceData(index=partition, records=write_batch([Record(key=b'k', value=b'some value')]))
-        request = ProduceRequest(acks=-1, timeout_ms=9000, topic_data=[TopicProduceData(name=topic, partition_data=[data])])
-        with Client(port) as client: said = answer_in(produce, 9, client.ask(framed(produce, 9, request)))
-        stored, = said.responses[0].partition_responses
-        assert not stored.error_code, stored
-    return stored.base_offset
-
-
-def ends(*topics, replica_id=-1) -> OffsetForLeaderEpochRequest:
-    "`('orders', (partition, current epoch, epoch), …)`, …"
-    return OffsetForLeaderEpochRequest(replica_id=replica_id, topics=[OffsetForLeaderTopic(topic=name, partitions=[
-        OffsetForLeaderPartition(partition=p, current_leader_epoch=c, leader_epoch=e) for p, c, e in asked]) for name, *asked in topics])
-
-
-def deletes(*topics, timeout_ms=1000) -> DeleteRecordsRequest:
-    "`('orders', (partition, offset), …)`, …"
-    return DeleteRecordsRequest(timeout_ms=timeout_ms, topics=[DeleteRecordsTopic(name=name, partitions=[
-        DeleteRecordsPartition(partition_index=p, offset=o) for p, o in asked]) for name, *asked in topics])
-
-
-def questions_about_epochs() -> dict:
-    a = 'ends.a'
-    found = {'every epoch': (4, ends((a, *((0, -1, epoch) for epoch in (0, 1, 2, 3, 6, 7, 100, -1, -2))))),
-             'current epochs': (4, ends((a, *((0, known, 0) for known in range(-3, 10))))),
-             'an empty log': (4, ends((a, *((1, -1, epoch) for epoch in range(-3, 10))))),
-             'an empty log, current epochs': (4, ends((a, *((1, known, epoch) for epoch in (-1, 0, 7) for known in (-1, 5, 6, 9))))),
-             'unknown partitions': (4, ends((a, (7, -1, 0), (-1, 0, 0), (1, 9, 9)))),
-             'unknown topics': (4, ends(('nobody', (0, -1, 0)), ('a b!', (0, 5, 0)), ('', (0, -1, -1)))),
-             'a compacted topic': (4, ends(('ends.compact', (0, -1, 0), (0, -1, 6)))),
-             'a topic without partitions': (4, ends((a,))), 'no topics': (4, ends()),
-             'twice': (4, ends((a, (0, -1, 0)), ('x', (0, -1, 0)), (a, (1, -1, 2), (0, -1, 2), (0, -1, 2)))),
-             'in order': (4, ends(('zz', (0, -1, 0)), ('ends.compact', (0, -1, 0)), (a, (1, -1, 0), (0, -1, 0)))),
-             'the metadata': (4, ends(('__cluster_metadata', (0, -1, 0))))}
-    found |= {f'version {version}': (version, ends((a, (0, -1, 0), (0, 3, 0), (9, 9, 9)))) for version in (2, 3, 4)}
-    return found | {f'replica {replica}': (4, ends((a, (0, -1, 2)), replica_id=replica)) for replica in (-3, -2, 0, 1, 5)}
-
-
-def deletions() -> dict:
-    a = 'ends.a'
-    return {'unknown topics': (2, deletes(('nobody', (0, 1)), ('', (0, 1)), ('a b!', (0, -1)))), 'unknown partitions': (2, deletes((a, (7, 1), (-1, 0)))),
-            'beyond the end': (2, deletes((a, (0, 10)))), 'far beyond the end': (2, deletes((a, (0, 2**62)))),
-            'below -1': (2, deletes((a, (0, -2)))), 'far below': (2, deletes((a, (0, -2**63)))), 'nothing': (2, deletes((a, (0, 0)))),
-            'up to 2, version 0': (0, deletes((a, (0, 2)))), 'back to 1': (2, deletes((a, (0, 1)))), 'up to 3, version 1': (1, deletes((a, (0, 3)))),
-            'up to 5': (2, deletes((a, (0, 5)))), 'twice, the last is wrong': (2, deletes((a, (0, 6), (0, 7)), (a, (0, -5), (1, 0)))),
-            'twice, the last is right': (2, deletes((a, (0, 100), (0, 6)))), 'a timeout below zero': (2, deletes((a, (0, 6)), timeout_ms=-1)),
-            'an empty log, all': (2, deletes((a, (1, -1)))), 'an empty log, 0': (2, deletes((a, (1, 0)))), 'an empty log, 1': (2, deletes((a, (1, 1)))),
-            'compacted, all': (2, deletes(('ends.compact', (0, -1)))), 'compacted, beyond': (2, deletes(('ends.compact', (0, 77)))),
-            'compacted and deleted': (2, deletes(('ends.both', (0, 1)))), 'no topics': (2, deletes()), 'no partitions': (2, deletes((a,))),
-            'several': (2, deletes(('zz', (0, 0)), ('ends.both', (0, 0)), (a, (1, 0), (0, 0)), ('ends.compact', (0, 0)))),
-            'the metadata': (2, deletes(('__cluster_metadata', (0, -1)))), 'internal': (2, deletes(('__consumer_offsets', (0, -1), (99, -1)))),
-            'all': (2, deletes((a, (0, -1)))), 'all again': (2, deletes((a, (0, -1)))), 'and one more': (2, deletes((a, (0, 10))))}
-
-
-# --- The record -------------------------------------------------------------------------------------------------------
-
-def record():
-    "Three leaders that write, by restarts; then all questions."
-    import warnings
-    warnings.simplefilter('ignore')
-    from kafka.admin import KafkaAdminClient, NewTopic
-    with tempfile.TemporaryDirectory() as place:
-        kafka = real_kafka.RealKafka(place, {'offsets.topic.num.partitions': 1})
-        state = {}   # per log: start, end
-        def logs():
-            policies = {f'{name}-{i}': policy for name, (count, policy) in TOPICS.items() for i in range(count)} | {'__consumer_offsets-0': 'compact'}
-            return {name: {'epochs': [[int(x) for x in row] for row in read_checkpoint(kafka.log_dir/name/'leader-epoch-checkpoint')], **state[name], 'policy': policy}
-                    for name, policy in policies.items()}
-        try:
-            kafka.start()
-            admin = KafkaAdminClient(bootstrap_servers=f'127.0.0.1:{kafka.port}')
-            admin.create_topics([NewTopic(name, count, 1, topic_configs={'cleanup.policy': policy}) for name, (count, policy) in TOPICS.items()])
-            admin.create_topics([NewTopic('__consumer_offsets', 1, 1, topic_configs={'cleanup.policy': 'compact'})])
-            admin.close()
-            time.sleep(1)
-            state |= {name: {'start': 0, 'end': 0} for name in ('ends.a-0', 'ends.a-1', 'ends.compact-0', 'ends.both-0', '__consumer_offsets-0')}
-            put(kafka.port, 'ends.a', 3), put(kafka.port, 'ends.both', 2), put(kafka.port, 'ends.compact', 1)
-            kafka.stop(), kafka.start(), put(kafka.port, 'ends.a', 4)
-            for _ in range(2): kafka.stop(), kafka.start(), time.sleep(1)
-            put(kafka.port, 'ends.a', 2)
-            state['ends.a-0']['end'], state['ends.both-0']['end'], state['ends.compact-0']['end'] = 9, 2, 1
-            recorder = Recorder(kafka.port)
-            for name, (version, request) in questions_about_epochs().items():
-                recorder.ask(name, offset_for_leader_epoch, version, request, leader_epoch=6, logs=logs())
-            recorder.save('offset-for-leader-epoch.jsonl')
-            recorder = Recorder(kafka.port)
-            for name, (version, request) in deletions().items():
-                before = logs()
-                said = recorder.ask(name, delete_records, version, request, leader_epoch=6, logs=before)
-                for topic in said.topics:
-                    for each in topic.partitions:
-                        if not each.error_code: state[f'{topic.name}-{each.partition_index}']['start'] = each.low_watermark
-                time.sleep(0.1)
-                recorder.cases[-1]['after'] = logs()
-                recorder.cases[-1]['logs'] = before
-            recorder.save('delete-records.jsonl')
-        finally: kafka.stop()
-
-
-# --- What a real broker said ------------------------------------------------------------------------------------------
-
-def filled(log, count: int, leader_epoch: int):
-    for _ in range(count):
-        batch = bytearray(write_batch([Record(value=b'some value')]))
-        append(log, batch, Batch(batch).header, leader_epoch, now=0)
-
-
-def like(directory: Path, state: dict):
-    "A log in the state of one of the real broker's."
-    log = open_log(str(directory), LogConfig(cleanup_policy=state['policy']))
-    epochs = state['epochs'] or [[0, 0]]
-    for offset in range(state['end']): filled(log, 1, max((e for e, start in epochs if start <= offset), default=epochs[0][0]))
-    move_start(log, state['start'])
-    log.epochs.entries = [tuple(entry) for entry in state['epochs']]
-    return log
-
-
-def node_of(directory: Path, case: dict, allowed=EVERYONE) -> Node:
-    "A node that has the logs of a case, and nothing else."
-    logs = [like(directory/name, state) for name, state in case['logs'].items()]
-    held = {(log.topic, log.partition): log for log in logs}
-    return node_with(held, offset_for_leader_epoch, delete_records, leader_epoch=case['leader_epoch'], authorizer=allowed)
-
-
-def asked(case: dict, node: Node) -> tuple[bytes, bytes]:
-    "Our answer, and the real one."
-    return node.answer(bytes.fromhex(case['request_hex'])[4:]), bytes.fromhex(case['response_hex'])
-
-
-def by_name(case): return case['name']
-
-
-@pytest.mark.parametrize('case', recorded('offset-for-leader-epoch.jsonl'), ids=by_name)
-def test_ends_of_epochs_are_those_of_a_real_broker(tmp_path, case):
-    ours, theirs = asked(case, node_of(tmp_path, case))
-    assert ours == theirs
-
-
-def in_order(case: dict, raw: bytes) -> DeleteRecordsResponse:
-    "A real broker collects its answers in a hash map."
-    answer = answer_in(delete_records, case['api_version'], raw)
-    for topic in answer.topics: topic.partitions.sort(key=lambda each: each.partition_index)
-    answer.topics.sort(key=lambda topic: topic.name)
-    return answer
-
-
-@pytest.mark.parametrize('case', recorded('delete-records.jsonl'), ids=by_name)
-def test_deletions_are_those_of_a_real_broker_and_leave_the_same_logs(tmp_path, case):
-    node = node_of(tmp_path, case)
-    ours, theirs = asked(case, node)
-    assert in_order(case, ours) == in_order(case, theirs)
-    for (topic, partition), log in node.logs.held.items():
-        name = f'{topic}-{partition}'
-        left = {'epochs': [list(entry) for entry in log.epochs.entries], 'start': log.start_offset, 'end': log.end_offset}
-        assert left.items() <= case['after'][name].items(), name
-        on_disk = [[int(x) for x in row] for row in read_checkpoint(log.path('leader-epoch-checkpoint'))]
-        if case['after'][name] != case['logs'][name]: assert on_disk == left['epochs']
-
+# --- A node that has some logs -------------------------------------------------------------------------------------------
 
 def test_who_may_not_see_a_topic_hears_nothing_of_it(tmp_path):
     case = recorded('offset-for-leader-epoch.jsonl')[0]
@@ -207,8 +34,8 @@ def test_who_may_not_see_a_topic_hears_nothing_of_it(tmp_path):
 def test_a_broker_may_ask_about_every_topic(tmp_path):
     def allowed(caller, operation, resource, name): return (operation, resource, name) == (Operation.CLUSTER_ACTION, Resource.CLUSTER, 'kafka-cluster')
     case = recorded('offset-for-leader-epoch.jsonl')[0]
-    ours, theirs = asked(case, node_of(tmp_path, case, allowed))
-    assert ours == theirs
+    node = node_of(tmp_path, case, allowed)
+    assert node.answer(bytes.fromhex(case['request_hex'])[4:]) == bytes.fromhex(case['response_hex'])
 
 
 def test_who_does_not_lead_says_so(tmp_path):
@@ -315,7 +142,3 @@ def test_a_real_kafka_honours_what_we_have_deleted_and_the_other_way_round(tmp_p
         ask(broker.port, delete_records, 2, deletes(('orders', (0, 5))))
         put(broker.port, 'orders', 1)
     with kafka: wire.wait_for(lambda: start_of(kafka.port, "orders") == (5, 10), 30, "Kafka to lead orders")
-
-
-if __name__ == '__main__':
-    record()

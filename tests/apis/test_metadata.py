@@ -11,9 +11,9 @@ import pytest
 
 from size import needs_kafka
 from broker_process import FIXTURES, ROOT, Client
-from test_declarations import check, needs_jars, of_jars, of_kafka_python
-from test_edge_cases import EDGE, STATE, state_log
-from test_wire_fixtures import WIRE, frames_of, spans_touch
+from declarations import check, needs_jars, of_jars, of_kafka_python
+from edge_cases import EDGE, STATE, state_log
+from wire_frames import WIRE, frames_of, spans_touch
 
 sys.path.insert(0, str(ROOT))
 from benchmarks import real_kafka

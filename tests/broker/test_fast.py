@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from broker_process import FIXTURES
+from edge_cases import EDGE, STATE, config_log, frames, recorded_logs, state_log
 from kafka_scratch.apis.api import Later, Refused
 from kafka_scratch.broker.fast import KnownShapes, fast_for
 from kafka_scratch.broker.node import open_node, stop_node
@@ -23,10 +23,7 @@ from kafka_scratch.log.records import Record, write_batch
 from kafka_scratch.wire.primitives import DecodeError, EncodeError
 from log_by_hand import fetch, produce
 from size import budget
-from test_edge_cases import STATE, frames, state_log
-from test_log_edge_cases import config_log, recorded_logs
 
-EDGE = FIXTURES/'wire'/'edge'
 FILES = 'apiversions', 'describe-topic-partitions', 'metadata', 'fetch', 'fetch-session-sequence', 'produce', 'other-apis'
 RECORDED = [frame[4:] for file in FILES for line in (EDGE/f'{file}.jsonl').read_text().splitlines()
             for frame in frames(bytes.fromhex(json.loads(line)['request_hex']))]

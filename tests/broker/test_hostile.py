@@ -10,13 +10,12 @@ import time
 
 import pytest
 
-from broker_process import FIXTURES, running, wait_until
+from broker_process import FIXTURES, assert_quiet, many_clients, running, wait_until
 from by_hand import (DESCRIBE_TOPIC_PARTITIONS, api_versions, compact, compact_array, correlation_id, describe, framed, metadata_log, read_api_versions,
                      read_describe, request, write_log)
 
 MB = 1 << 20
 LIMIT = 104_857_600   # socket.request.max.bytes
-SCREENFUL = 24        # lines
 HTTP = b'GET / HTTP/1.1\r\nHost: localhost:9092\r\n\r\n'
 TLS_HELLO = bytes.fromhex('16030100c8010000c40303') + random.Random(1).randbytes(194)
 LONG_NAMES = [f'{number:032767}' for number in range(400)]   # the answer repeats them: 13 MB, more than fits between two sockets
@@ -34,20 +33,6 @@ def assert_served(broker, number: int = 4711):
     "Another client, on a connection of its own, gets its answer."
     answer = read_describe(broker.ask(describe(number, 'foo')))
     assert answer['correlation_id'] == number and len(answer['topics'][0]['partitions']) == 3
-
-
-def assert_quiet(broker):
-    lines = (broker.stdout + broker.stderr).splitlines()
-    assert len(lines) <= SCREENFUL, f'{len(lines)} lines, the last of them: {lines[-1]}'
-
-
-@contextlib.contextmanager
-def many_clients(broker, n: int):
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < n + 200: pytest.skip(f'only {hard} files may be open here')
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, n + 200), hard))
-    with contextlib.ExitStack() as stack: yield [stack.enter_context(broker.client()) for _ in range(n)]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 # --- What isn't Kafka -------------------------------------------------------------------------------------------------

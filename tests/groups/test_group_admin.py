@@ -1,7 +1,7 @@
-"Groups seen from outside: listed, described, deleted. What a real broker says of them is in test_groups.py, with the conversations."
+"Groups seen from outside: listed, described, deleted. What a real broker says of them is in the recorded conversations."
 import pytest
 
-from test_groups import NOW, Other, Table, group_node
+from groups_by_hand import NOW, Other, Table, group_node
 from kafka_scratch.wire.codes import AUTHORIZED_OPERATIONS_OMITTED, ErrorCode, Operation, Resource
 from kafka_scratch.groups.admin import *
 from kafka_scratch.groups.classic import EMPTY, PREPARING, STABLE

@@ -1,109 +1,48 @@
-"Classic groups: what a real broker said, byte for byte, and what its records were; and what no recording shows."
+"Classic groups: what no recording shows."
 import asyncio
 import gzip
 import json
 import re
 import signal
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
-if __name__ == '__main__': sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 import pytest
 
 from size import needs_kafka
 from broker_process import ROOT, BrokerProcess, Client, free_port, properties, wait_until
-from group_conversations import Conversation, GroupNode, in_order, scenarios
-from recording import Recorder, answer_in, framed, recorded
+from groups_by_hand import *
+from player import answer_in, differences, framed, recorded
+from recordings import RECORDINGS
 from small_node import small_node
 
 sys.path.insert(0, str(ROOT))
 from benchmarks.real_kafka import RealKafka
-from kafka_scratch.groups.consumer_describe import ConsumerGroupDescribeRequest, consumer_group_describe
 from kafka_scratch.groups.heartbeat import ConsumerGroupHeartbeatRequest, consumer_group_heartbeat
 from kafka_scratch.groups.coordinator import FindCoordinatorRequest, Pending, find_coordinator, replay, write_state
 from kafka_scratch.wire.codes import ErrorCode, Operation
-from kafka_scratch.apis.api import EVERYONE, Call, Caller
-from kafka_scratch.groups.admin import (DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest, delete_groups, describe_groups,
-                                       list_groups)
+from kafka_scratch.apis.api import Call
+from kafka_scratch.groups.admin import DescribeGroupsRequest, ListGroupsRequest, describe_groups, list_groups
 from kafka_scratch.groups import classic
 from kafka_scratch.groups.classic_messages import *
 from kafka_scratch.groups.classic import *
 from kafka_scratch.groups.classic_apis import *
-from kafka_scratch.cluster.image import Image, partition_made, topic_made
-from kafka_scratch.cluster.records import PartitionRecord, TopicRecord
-from kafka_scratch.broker.apis import APIS
 from kafka_scratch.groups.offsets import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
-from kafka_scratch.log.records import Record, read_batches, read_records, write_batch
+from kafka_scratch.log.records import read_batches, read_records
 from kafka_scratch.apis.delete_topics import DeleteTopicsRequest, delete_topics
 
 FIXTURES = Path(__file__).parents[1]/'fixtures'
-GROUP_APIS = {key: APIS[key] for key in (8, 11, 12, 13, 14, 15, 16, 42, 68, 69)}
 
+# What a real broker said is in `conversations/test_recorded.py`
 
-def image_with(topic: str, partitions: int) -> Image:
-    image, topic_id = Image(), b'1' * 16
-    topic_made(image, TopicRecord(name=topic, topic_id=topic_id))
-    for number in range(partitions):
-        partition_made(image, PartitionRecord(topic_id=topic_id, partition_id=number, leader=1, leader_epoch=0, replicas=[1], isr=[1]))
-    return image
-
-
-def group_node(settings: dict | None = None, written: list = (), now: int = 0) -> GroupNode:
-    found = GroupNode(GROUP_APIS, settings, written, now)
-    found.node.image = image_with('t', 2)
-    found.store.node.controller = SimpleNamespace(image=found.node.image)
-    return found
-
-
-# What a real broker said
-
-def said_again(file: str, monkeypatch, authorizer=EVERYONE) -> tuple[GroupNode, Conversation, dict]:
-    *said, records = scenarios(file)
-    here = group_node(said[0]['settings'])
-    here.node.authorizer = authorizer
-    conversation = Conversation(here)
-    for scenario in said:
-        with monkeypatch.context() as patch: conversation.say(scenario, patch)
-    return here, conversation, records['records']
-
-
-def without_time(value: GroupMetadataValue | None) -> GroupMetadataValue | None:
-    if value is None: return None
-    value.current_state_timestamp = 0
-    value.members.sort(key=lambda member: member.member_id)
-    return value
-
-
-def check_records(here: GroupNode, theirs: dict[str, list[str | None]], leave_out: set = frozenset()):
-    "The same records, but for their times. (All of them in version 3.)"
-    for group_id, values in theirs.items():
-        if group_id in leave_out: continue
-        assert {value[:4] for value in values if value} <= {'0003'}
-        expected = [without_time(value and GroupMetadataValue.decode(bytes.fromhex(value), 3, 2)) for value in values]
-        assert [without_time(value) for value in here.records(group_id)] == expected, group_id
-
-
-def test_a_real_broker_would_have_said_the_same(monkeypatch):
-    here, conversation, records = said_again('groups.jsonl', monkeypatch)
-    assert conversation.different == [] and conversation.heard > 400
-    assert len(records) > 25
-    check_records(here, records)
-
-
-def test_first_rounds_and_refusals_are_a_real_brokers_too(monkeypatch):
-    here, conversation, records = said_again('groups-first-round.jsonl', monkeypatch, lambda caller, operation, kind, name: name != 'denied')
-    assert conversation.different == [] and conversation.heard > 40
-    check_records(here, records)
-
-
-def test_a_difference_is_noticed(monkeypatch):
+def test_a_difference_is_noticed(tmp_path, monkeypatch):
     monkeypatch.setattr(classic, 'join_response', lambda group, member: JoinGroupResponse(generation_id=group.generation))
-    assert said_again('groups-first-round.jsonl', monkeypatch)[1].different
+    recording, lines = RECORDINGS['groups-first-round.jsonl'], recorded('groups-first-round.jsonl')
+    count, different = differences(recording, recording.node(tmp_path, lines), lines)
+    assert different
 
 
 # Records
@@ -143,58 +82,6 @@ def test_every_version_of_a_record_can_be_read(version):
 
 
 # The machine
-
-NOW = 1_000_000
-
-
-class Table:
-    "One group, with short words for what clients say."
-    def __init__(self, group_id: str = 'g', settings: dict | None = None, here: GroupNode | None = None):
-        self.here, self.group_id = here or group_node(settings, now=NOW), group_id
-
-    def restart(self, settings: dict | None = None) -> 'Table':
-        "The broker is killed, and started again at once."
-        return Table(self.group_id, here=group_node(settings, self.here.store.pairs, self.here.clock))
-
-    @property
-    def group(self) -> ClassicGroup: return self.here.coordinator.groups[self.group_id]
-    def pass_time(self, ms: int): self.here.at(self.here.clock + ms)
-
-    def join(self, member_id: str = '', instance=None, protocols=(('range', b''),), version=9, session=10_000, rebalance=10_000, kind='consumer', client='c'):
-        request = JoinGroupRequest(
-            group_id=self.group_id, session_timeout_ms=session, rebalance_timeout_ms=rebalance, member_id=member_id, group_instance_id=instance,
-            protocol_type=kind, protocols=[JoinGroupRequestProtocol(name=name, metadata=metadata) for name, metadata in protocols])
-        return self.here.answer(request, version, Caller(client_id=client))
-
-    def come(self, **how):
-        "Joins twice, as a new member has to."
-        return self.join(self.join(**how).member_id, **how)
-
-    def sync(self, member_id, assignments=None, instance=None, generation=None):
-        given = [SyncGroupRequestAssignment(member_id=key, assignment=assignment) for key, assignment in (assignments or {}).items()]
-        return self.here.answer(SyncGroupRequest(group_id=self.group_id, generation_id=self.group.generation if generation is None else generation, member_id=member_id,
-                                                 group_instance_id=instance, protocol_type=self.group.protocol_type, protocol_name=self.group.protocol_name or '', assignments=given))
-
-    def beat(self, member_id, generation=None, instance=None) -> int:
-        generation = self.group.generation if generation is None else generation
-        return self.here.answer(HeartbeatRequest(group_id=self.group_id, generation_id=generation, member_id=member_id, group_instance_id=instance)).error_code
-
-    def leave(self, *members: tuple) -> list[int]:
-        identities = [MemberIdentity(member_id=member_id, group_instance_id=instance) for member_id, instance in members]
-        return [each.error_code for each in self.here.answer(LeaveGroupRequest(group_id=self.group_id, members=identities)).members]
-
-    def pair(self, **how) -> tuple[str, str]:
-        "A stable group of two: the leader and a follower."
-        leader = self.come(**how)
-        self.sync(leader.member_id)
-        follower = self.come(**how)
-        self.join(leader.member_id, **how)
-        follower = follower.result.member_id
-        self.sync(leader.member_id, {leader.member_id: b'L', follower: b'F'})
-        self.sync(follower)
-        assert self.group.state == STABLE and self.group.leader == leader.member_id
-        return leader.member_id, follower
-
 
 @pytest.fixture
 def table(): return Table()
@@ -362,88 +249,10 @@ def test_an_empty_generation_that_cant_be_written_does_no_harm(table):
 
 # When the group's partition of `__consumer_offsets` isn't here, or can't be read
 
-def join_request(group_id: str = 'g', member_id: str = '', session: int = 10_000, **more) -> JoinGroupRequest:
-    return JoinGroupRequest(group_id=group_id, session_timeout_ms=session, rebalance_timeout_ms=10_000, member_id=member_id, protocol_type='consumer',
-                            protocols=[JoinGroupRequestProtocol(name='range', metadata=b'')], **more)
-
-
-def questions():
-    "What a broker was asked that isn't the coordinator: a name, the API, its version, the request."
-    chosen = dict(protocol_type='consumer', protocol_name='range')
-    two = [MemberIdentity(member_id='m'), MemberIdentity(member_id='', group_instance_id='i')]
-    def sync(group_id='g', **more): return SyncGroupRequest(group_id=group_id, generation_id=1, member_id='m', **more)
-    def beat(group_id='g'): return HeartbeatRequest(group_id=group_id, generation_id=1, member_id='m')
-    for version in (0, 3, 5, 7, 9): yield 'somebody new joins', join_group, version, join_request()
-    yield 'a member joins', join_group, 9, join_request(member_id='m')
-    yield 'a static member joins', join_group, 9, join_request(group_instance_id='i')
-    yield 'joins a group without a name', join_group, 9, join_request('')
-    yield 'joins with too short a session', join_group, 9, join_request(session=1)
-    for version in (0, 5): yield 'a member syncs', sync_group, version, sync(**chosen if version == 5 else {})
-    yield 'syncs without a protocol', sync_group, 5, sync()
-    yield 'syncs in a group without a name', sync_group, 3, sync('')
-    for version in (0, 4): yield 'a heartbeat', heartbeat, version, beat()
-    yield 'a heartbeat without a group', heartbeat, 4, beat('')
-    for version in (0, 2): yield 'a member leaves', leave_group, version, LeaveGroupRequest(group_id='g', member_id='m')
-    for version in (3, 5): yield 'two members leave', leave_group, version, LeaveGroupRequest(group_id='g', members=two)
-    yield 'leaves a group without a name', leave_group, 5, LeaveGroupRequest(group_id='', members=two[:1])
-    yield 'groups are listed', list_groups, 5, ListGroupsRequest()
-    for version in (0, 5, 6): yield 'groups are described', describe_groups, version, DescribeGroupsRequest(groups=['g', ''], include_authorized_operations=version == 6)
-    for version in (0, 1):
-        yield 'a member of the other kind joins', consumer_group_heartbeat, version, ConsumerGroupHeartbeatRequest(
-            group_id='g', member_id='AAAAAAAAAAAAAAAAAAAAAA', rebalance_timeout_ms=1000, subscribed_topic_names=['t'], topic_partitions=[])
-        yield 'it leaves', consumer_group_heartbeat, version, ConsumerGroupHeartbeatRequest(group_id='g', member_id='m', member_epoch=-1)
-        yield 'it makes no sense', consumer_group_heartbeat, version, ConsumerGroupHeartbeatRequest(group_id='', member_id='m', member_epoch=1)
-        yield 'its group is described', consumer_group_describe, version, ConsumerGroupDescribeRequest(group_ids=['g', ''])
-    for version in (0, 2): yield 'groups are deleted', delete_groups, version, DeleteGroupsRequest(groups_names=['g', '', 'h'])
-
-
-NO_TOPIC, NOT_LOADED = 'no topic', "can't be loaded"   # why a real broker wasn't the coordinator
-
-def record(directory: Path):
-    "Asks a real broker before there is a `__consumer_offsets`, and again when there is a record in it that it can't read."
-    settings = {'offsets.topic.num.partitions': 1}
-    def ask_all(reason):
-        for name, api, version, request in questions(): recorder.ask(f'{reason}: {name}', api, version, request)
-
-    with RealKafka(directory, settings) as kafka:
-        recorder = Recorder(kafka.port)
-        ask_all(NO_TOPIC)
-        wait_until(lambda: ask(kafka.port, find_coordinator, FindCoordinatorRequest(coordinator_keys=['g'])).coordinators[0].error_code == 0, 'a coordinator', 30)
-        wait_until(lambda: ask(kafka.port, join_group, join_request(), 3).error_code == 0, 'a group', 30)
-    path = directory/'logs'/'__consumer_offsets-0'/f'{0:020}.log'
-    last = list(read_batches(path.read_bytes()))[-1]
-    spoilt = write_batch([Record(key=b'\0\2\0\1g', value=b'\0\3\0\x09consum')], base_timestamp=0, max_timestamp=0)   # it ends in the middle
-    epoch = last.header.partition_leader_epoch.to_bytes(4, 'big')
-    path.write_bytes(path.read_bytes() + (last.last_offset + 1).to_bytes(8, 'big') + spoilt[8:12] + epoch + spoilt[16:])
-    (directory/'logs'/'.kafka_cleanshutdown').unlink()
-    for snapshot in path.parent.glob('*.snapshot'): snapshot.unlink()
-    with RealKafka(directory, settings) as kafka:
-        recorder.port = kafka.port
-        wait_until(lambda: ask(kafka.port, heartbeat, HeartbeatRequest(group_id='g', generation_id=1, member_id='m')).error_code == ErrorCode.NOT_COORDINATOR, 'loading to fail', 30)
-        ask_all(NOT_LOADED)
-    recorder.save('not-coordinator.jsonl')
-
-
-def not_coordinator(reason: str) -> Table:
-    "A node where a group is known, but the partition with its records is gone."
-    table = Table()
-    table.pair()
-    store = table.here.store
-    if reason == NO_TOPIC: store.known = None
-    else: store.hosted = lambda partition: SimpleNamespace(error=ErrorCode.KAFKA_STORAGE_ERROR)
-    return table
-
-
 @pytest.mark.parametrize('reason', [NO_TOPIC, NOT_LOADED])
-def test_who_isnt_the_coordinator_says_what_a_real_broker_says(reason):
-    cases = [case for case in recorded('not-coordinator.jsonl') if case['name'].startswith(reason)]
-    assert [case['name'].split(': ')[1] for case in cases] == [name for name, *_ in questions()]
-    for case in cases:
-        table, api, version = not_coordinator(reason), GROUP_APIS[case['api_key']], case['api_version']
-        before = len(table.here.store.pairs), table.group.state, list(table.group.members), next_due(table.group)
-        ours = table.here.node.answer(bytes.fromhex(case['request_hex'])[4:])
-        assert in_order(api, version, ours) == in_order(api, version, bytes.fromhex(case['response_hex'])), case['name']
-        assert before == (len(table.here.store.pairs), table.group.state, list(table.group.members), next_due(table.group))
+def test_a_real_broker_that_isnt_the_coordinator_was_asked_everything(reason):
+    asked = [case['name'].split(': ')[1] for case in recorded('not-coordinator.jsonl') if case['name'].startswith(reason)]
+    assert asked == [name for name, *_ in questions()]
 
 
 @pytest.mark.parametrize('reason', [NO_TOPIC, NOT_LOADED])
@@ -519,14 +328,6 @@ def test_groups_of_a_damaged_partition_are_not_served(tmp_path):
 
 
 # Neighbours
-
-class Other:
-    "A group of another kind."
-    kind, protocol_type, group_id, members = 'consumer', 'consumer', 'other', {}
-    def __init__(self, is_empty): self.is_empty, self.state = is_empty, 'Empty' if is_empty else 'Stable'
-    def tombstones(self): return [(GroupMetadataKey(group='other'), None)]
-    def leave(self, members, now): return [MemberResponse(member_id=each.member_id, error_code=ErrorCode.UNKNOWN_MEMBER_ID) for each in members]
-
 
 def test_a_group_of_another_kind_speaks_another_language():
     table = Table('other')
@@ -739,7 +540,3 @@ def test_consumers_of_three_kinds_share_a_topic_and_dont_notice_that_the_broker_
         for thread in threads: thread.join(20)
     wait_until(lambda: ask(port, describe_groups, DescribeGroupsRequest(groups=['g'])).groups[0].group_state == EMPTY, 'everybody to leave', 20)
     broker.check_end()
-
-
-if __name__ == '__main__':
-    with tempfile.TemporaryDirectory() as scratch: record(Path(scratch))

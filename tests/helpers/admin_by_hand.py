@@ -1,9 +1,7 @@
 """What the tests of topics and settings share: requests in few words, and a node without sockets on a directory of its own."""
-import time
 from pathlib import Path
 
-from broker_process import Client
-from recording import Recorder, answer_in, framed
+from player import answer_in, exchanges, framed, play
 from kafka_scratch.cluster.config import read_config
 from kafka_scratch.cluster.properties import Properties
 from kafka_scratch.cluster.settings_table import *
@@ -130,25 +128,14 @@ class Played:
     def names(self) -> list[str]: return sorted(path.name for path in self.directory.iterdir() if path.is_dir() and path.name != METADATA)
 
 
-# --- A conversation, recorded and played ------------------------------------------------------------------------------
+# --- Recorded conversations -------------------------------------------------------------------------------------------
 
-def record(port: int, conversation, file: str, **context):
-    "Has a conversation with a real broker. It learns asynchronously, so that each question waits a moment."
-    recorder = Recorder(port)
-    recorder.note('the broker', port=port, **context)
-    def ask(name, request, version=None):
-        time.sleep(0.3)
-        return recorder.ask(name, APIS[request.API_KEY], request.VERSIONS[-1] if version is None else version, request)
-    conversation(ask)
-    recorder.save(file)
-
-
-def ids_in(answer) -> list[tuple]:
-    "The ids in an answer of CreateTopics, by name."
+def topic_ids(answer) -> dict[str, bytes]:
+    "The ids in an answer of CreateTopics, by name. They are random."
     return {each.name: each.topic_id for each in answer.topics if each.topic_id != NOTHING} if isinstance(answer, CreateTopicsResponse) else {}
 
 
-def in_order(answer):
+def admin_answer_in_order(answer):
     "An answer, with what a real broker takes out of hash maps (or shuffles) put in order, and without what is its own."
     if isinstance(answer, DeleteTopicsResponse): answer.responses.sort(key=lambda each: (each.name or '', each.topic_id))
     if isinstance(answer, CreatePartitionsResponse): answer.results.sort(key=lambda each: each.name)
@@ -163,14 +150,6 @@ def in_order(answer):
 
 
 def played(cases: list[dict], player: Played):
-    "Each case with our answer and the real one, in order. Ids are random: ours are replaced by theirs, and theirs by ours."
-    ids = {}
-    for case in cases:
-        if 'request_hex' not in case: continue
-        api, version, frame = APIS[case['api_key']], case['api_version'], bytes.fromhex(case['request_hex'])
-        for theirs, ours in ids.items(): frame = frame.replace(theirs, ours)
-        raw, said = player.raw(frame), answer_in(api, version, bytes.fromhex(case['response_hex']))
-        new = ids_in(answer_in(api, version, raw))
-        ids |= {theirs: new[name] for name, theirs in ids_in(said).items() if name in new}
-        for theirs, ours in ids.items(): raw = raw.replace(ours, theirs)
-        yield case, in_order(answer_in(api, version, raw)), in_order(said)
+    "Each case with our answer and the real one, in order."
+    for heard in play(player.node, exchanges(cases), made_up=topic_ids):
+        yield heard.event.step, *(admin_answer_in_order(answer_in(heard.api, heard.version, frame)) for frame in (heard.ours, heard.theirs))

@@ -1,6 +1,7 @@
 "A broker as its users meet it: a process that is started by `your_program.sh`, and sockets to talk to it."
 import contextlib
 import os
+import resource
 import signal
 import socket
 import struct
@@ -14,6 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FIXTURES = Path(__file__).parents[1]/'fixtures'
 PATIENCE = 20   # seconds: never what a test measures, only when it gives up
+SCREENFUL = 24  # lines
 
 META = 'cluster.id=Q2x1c3RlcklkT2ZUaGVUZXN0\ndirectory.id=EAAAAAAAQACAAAAAAAAAAQ\nnode.id={node_id}\nversion=1\n'
 
@@ -197,3 +199,19 @@ def tree(directory: Path) -> dict:
     "Everything below a directory, but for what any broker writes at its root: to see that nothing has changed."
     paths = [path for path in sorted(directory.rglob('*')) if path.name not in OURS]
     return {path.relative_to(directory): (path.stat().st_mtime_ns, path.read_bytes()) if path.is_file() else None for path in paths}
+
+
+def assert_quiet(broker):
+    "It has not written more than fits on a screen."
+    lines = (broker.stdout + broker.stderr).splitlines()
+    assert len(lines) <= SCREENFUL, f'{len(lines)} lines, the last of them: {lines[-1]}'
+
+
+@contextlib.contextmanager
+def many_clients(broker, n: int):
+    "Many connections, for which this process may need to have more files open."
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < n + 200: pytest.skip(f'only {hard} files may be open here')
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, n + 200), hard))
+    with contextlib.ExitStack() as stack: yield [stack.enter_context(broker.client()) for _ in range(n)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

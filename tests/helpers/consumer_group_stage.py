@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
+from player import answer_in
 from kafka_scratch.groups import heartbeat as heartbeats
 from kafka_scratch.cluster.config import read_properties
 from kafka_scratch.groups.heartbeat import ConsumerGroupHeartbeatRequest, consumer_group_heartbeat
@@ -120,8 +121,8 @@ class Reader:
         self.has = self.should
 
 
-def act(stage, step):
-    "One step of a recorded play. Returns the API, the version, our answer and Kafka's, if it was a question."
+def set_scene(stage, step):
+    "What happens before somebody asks, or while nobody does: topics come and go, and time passes."
     topic_id = bytes.fromhex(step.get('topic_id', '')) or None
     if step['step'] in ('topic', 'grow'): stage.make(step['name'], step['partitions'], topic_id)
     if step['step'] == 'drop': stage.drop(step['name'])
@@ -129,13 +130,25 @@ def act(stage, step):
         classic = SimpleNamespace(kind='classic', is_empty=step['state'] == 'Empty', tombstones=list)
         stage.groups.groups[step['group']] = classic
     stage.pass_time(step.get('ms', 1))
+
+
+def act(stage, step):
+    "One step of a recorded play. Returns the API, the version, our answer and Kafka's, if it was a question."
+    set_scene(stage, step)
     if step['step'] != 'ask': return None
     api, version = APIS[step['api_key']], step['api_version']
     header, request = read_request(bytes.fromhex(step['request_hex'])[4:], api, version)
-    theirs = api.response.decode(bytes.fromhex(step['response_hex']), version, 9)
+    theirs = answer_in(api, version, bytes.fromhex(step['response_hex']))
     stage.caller = Caller(client_id=header.client_id)
-    made = uuid_bytes(theirs.member_id) if api.key == 68 and not request.member_id and theirs.member_id else None
-    with same_id(made): return api, version, stage.ask(api, request, version), theirs
+    with same_id(made_up_in(step)): return api, version, stage.ask(api, request, version), theirs
+
+
+def made_up_in(step) -> bytes | None:
+    "The id that a real broker made up for a new member without one."
+    api, version = APIS[step['api_key']], step['api_version']
+    request = read_request(bytes.fromhex(step['request_hex'])[4:], api, version)[1]
+    theirs = answer_in(api, version, bytes.fromhex(step['response_hex']))
+    return uuid_bytes(theirs.member_id) if api.key == 68 and not request.member_id and theirs.member_id else None
 
 
 @contextlib.contextmanager

@@ -4,26 +4,20 @@ A line of a fixture is a scenario: what was sent and heard on several connection
 records that the broker then had in `__consumer_offsets`, by group. The random part of member ids is taken from the recording, so that
 answers can be compared byte for byte.
 """
-import json
 import re
-from pathlib import Path
 from types import SimpleNamespace
 
+from player import Heard, answer_in
 from kafka_scratch.groups import classic_apis
 from kafka_scratch.cluster.image import Image
-from kafka_scratch.apis.api import Node, Call, Caller, Later, find_api
+from kafka_scratch.apis.api import Node, Call, Caller, find_api
 from kafka_scratch.cluster.config import Properties
 from kafka_scratch.groups.coordinator import GroupCoordinator, Timers, read_key, read_state, replay
+from kafka_scratch.groups.classic_messages import GroupMetadataValue
 from kafka_scratch.log.partition import StorageError
 from kafka_scratch.wire.schema import Message
 
-RECORDED = Path(__file__).parents[1]/'fixtures'/'wire'/'recorded'
 MEMBER_ID = re.compile(r'^(.*)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$')
-
-
-def scenarios(file: str) -> list[dict]:
-    "The conversations of a file, and at the end the records."
-    return [json.loads(line) for line in (RECORDED/file).open()]
 
 
 class Store:
@@ -78,55 +72,40 @@ def strings_in(value) -> list[str]:
     return [text for field in value.FIELDS for text in strings_in(getattr(value, field.name))] if isinstance(value, Message) else []
 
 
-def in_order(api, version: int, raw: bytes) -> bytes:
+def group_answer_in_order(raw: bytes, heard: Heard) -> bytes:
     "A response with its lists of members, groups and results in order: a real broker keeps them in hash maps."
-    start = 8 + api.response_header_version(version)
-    answer = api.response.decode(raw, version, start)
+    start = 8 + heard.api.response_header_version(heard.version)
+    answer = answer_in(heard.api, heard.version, raw)
     for listed in (answer, *getattr(answer, 'groups', ())):
         for name, key in (('members', 'member_id'), ('groups', 'group_id'), ('results', 'group_id')):
             if isinstance(getattr(listed, name, None), list): getattr(listed, name).sort(key=lambda each: getattr(each, key))
-    return raw[:start] + answer.encode(version)
+    return raw[:start] + answer.encode(heard.version)
 
 
-class Conversation:
-    "Says a scenario again. `different` collects what we would have answered otherwise."
-    def __init__(self, here: GroupNode): self.here, self.different, self.heard = here, [], 0
+def member_ids(scenario: dict) -> dict[str, list[str]]:
+    "The ids that were given out, by the name in front of the random part, in order."
+    found, calls = {}, {}
+    for _, connection, what, text in scenario['events']:
+        raw = bytes.fromhex(text)
+        if what == 'asks': calls[connection] = raw[4:]
+        elif int.from_bytes(calls[connection][:2], 'big') == 11:
+            api, version = find_api(calls[connection], {11: classic_apis.join_group})
+            for text in strings_in(answer_in(api, version, raw)):
+                match = MEMBER_ID.match(text)
+                if match and text not in found.setdefault(match[1], []): found[match[1]].append(text)
+    return found
 
-    def say(self, scenario: dict, monkeypatch):
-        open_calls, ids = {}, self.member_ids(scenario)
-        monkeypatch.setattr(classic_apis, 'generate_member_id', lambda name: ids[name].pop(0) if ids.get(name) else f'{name}-unheard-of')
-        for at, connection, what, text in scenario['events']:
-            raw = bytes.fromhex(text)
-            self.here.at(at)
-            if what == 'asks': open_calls[connection] = self.ask(raw)
-            else: self.hear(scenario['name'], connection, at, raw, *open_calls.pop(connection))
 
-    def ask(self, raw: bytes):
-        if int.from_bytes(raw[4:6], 'big') not in self.here.node.apis: return None, None, None
-        api, version = find_api(raw[4:], self.here.node.apis)
-        answer = self.here.node.answer(raw[4:])
-        if isinstance(answer, Later): answer.begin(lambda: None)
-        return api, version, answer
+def without_time(value: GroupMetadataValue | None) -> GroupMetadataValue | None:
+    if value is None: return None
+    value.current_state_timestamp = 0
+    value.members.sort(key=lambda member: member.member_id)
+    return value
 
-    def hear(self, name: str, connection: str, at: int, theirs: bytes, api, version, ours):
-        if api is None or api.key == 68: return   # an API that we don't have; one with answers that differ (its own tests have more)
-        if isinstance(ours, Later):
-            if not ours.settled: return self.different.append((name, at, connection, 'no answer'))
-            ours = ours.response()
-        self.heard += 1
-        ours, theirs, start = in_order(api, version, ours), in_order(api, version, theirs), 8 + api.response_header_version(version)
-        if ours != theirs: self.different.append((name, at, connection, *(api.response.decode(raw, version, start) for raw in (ours, theirs))))
 
-    def member_ids(self, scenario: dict) -> dict[str, list[str]]:
-        "The ids that were given out, by the name in front of the random part, in order."
-        found, calls = {}, {}
-        for _, connection, what, text in scenario['events']:
-            raw = bytes.fromhex(text)
-            if what == 'asks': calls[connection] = raw[4:]
-            elif int.from_bytes(calls[connection][:2], 'big') == 11:
-                api, version = find_api(calls[connection], {11: classic_apis.join_group})
-                answer = api.response.decode(raw, version, 8 + api.response_header_version(version))
-                for text in strings_in(answer):
-                    match = MEMBER_ID.match(text)
-                    if match and text not in found.setdefault(match[1], []): found[match[1]].append(text)
-        return found
+def check_records(here: GroupNode, theirs: dict[str, list[str | None]]):
+    "The same records, but for their times. (All of them in version 3.)"
+    for group_id, values in theirs.items():
+        assert {value[:4] for value in values if value} <= {'0003'}
+        expected = [without_time(value and GroupMetadataValue.decode(bytes.fromhex(value), 3, 2)) for value in values]
+        assert [without_time(value) for value in here.records(group_id)] == expected, group_id

@@ -3,7 +3,6 @@ import base64
 import contextlib
 import hashlib
 import hmac
-import json
 import shutil
 import ssl
 import subprocess
@@ -12,19 +11,24 @@ from pathlib import Path
 import pytest
 
 from broker_process import PATIENCE, BrokerProcess, Client, free_port
+from kafka_scratch.apis.api import Node
+from kafka_scratch.cluster.image import Image, apply_record
+from kafka_scratch.cluster.records import ClientQuotaRecord, EntityData
+from kafka_scratch.log.partition import StorageError
+from kafka_scratch.security.acl_apis import create_acls, delete_acls, describe_acls
+from kafka_scratch.security.acls import AclConfig, Authorizer
+from kafka_scratch.security.quotas import describe_client_quotas
+from kafka_scratch.security.scram_apis import alter_user_scram_credentials, describe_user_scram_credentials
 from kafka_scratch.wire.frames import RequestHeader
 from kafka_scratch.wire.primitives import Int32
 from kafka_scratch.security.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest, SaslHandshakeResponse
+from kafka_scratch.wire.schema import Message
 
-RECORDED = Path(__file__).parents[1]/'fixtures'/'wire'/'recorded'
 USERS = {'admin': 'admin-secret', 'alice': 'alice-secret', 'bob': 'bob-secret'}
 PLAIN_MODULE = 'org.apache.kafka.common.security.plain.PlainLoginModule'
 JAAS = f'{PLAIN_MODULE} required ' + ' '.join(f'user_{name}="{password}"' for name, password in USERS.items()) + ';'
 AUTHORIZER = 'org.apache.kafka.metadata.authorizer.StandardAuthorizer'
 needs_openssl = pytest.mark.skipif(shutil.which('openssl') is None, reason='no openssl command to make certificates with')
-
-
-def recorded(name: str) -> list[dict]: return [json.loads(line) for line in (RECORDED/name).open(encoding='utf-8')]
 
 
 def framed(request, version: int, flexible: bool, correlation_id: int = 1) -> bytes:
@@ -162,3 +166,48 @@ def doors(place: Path, certificates: Certificates | None, *, env=None, **setting
         raise
     process.check_end()
     for secret in (*USERS.values(), 'pencil', 'PRIVATE'): assert secret not in process.stdout + process.stderr, 'a secret, for everybody to read'
+
+
+# --- Nodes without sockets --------------------------------------------------------------------------------------------
+
+class Disk:
+    "A controller that writes into an image, until it is full."
+    def __init__(self, image: Image): self.image, self.full = image, False
+
+    def write(self, records):
+        if self.full and records: raise StorageError('no space left')
+        for record in records: apply_record(self.image, record)
+        self.image.last_offset += len(records)
+
+
+def security_node(secured: bool = True) -> Node:
+    "A node with an authorizer, and a controller without a disk."
+    apis, image = (describe_acls, create_acls, delete_acls, describe_client_quotas, describe_user_scram_credentials, alter_user_scram_credentials), Image()
+    node = Node(apis, image=image, controller=Disk(image))
+    if secured: node.authorizer = Authorizer(AclConfig(frozenset({'User:ANONYMOUS'}), False), lambda: image)
+    return node
+
+
+def unordered(value):
+    if isinstance(value, list): return sorted(map(unordered, value))
+    return str([unordered(getattr(value, f.name)) for f in value.FIELDS]) if isinstance(value, Message) else repr(value)
+
+
+def without_words(value):
+    "A message without the texts of refusals: Kafka's are full of addresses in its memory."
+    if isinstance(value, list): return [without_words(each) for each in value]
+    if not isinstance(value, Message): return value
+    return type(value)(**{f.name: None if f.name == 'error_message' else without_words(getattr(value, f.name)) for f in value.FIELDS})
+
+
+QUOTAS = [({'user': 'u1'}, 'producer_byte_rate', 1024.), ({'user': 'u1'}, 'consumer_byte_rate', 2048.), ({'user': None}, 'request_percentage', 50.),
+          ({'user': 'u1', 'client-id': 'c1'}, 'producer_byte_rate', 7.), ({'client-id': None}, 'producer_byte_rate', 8.), ({'ip': '10.0.0.1'}, 'connection_creation_rate', 9.)]
+
+
+def acl_node() -> Node:
+    "A node with an authorizer and some quotas. `secured` and `disabled`: authorizer and image of it, and of another one that has neither."
+    node, other = security_node(), security_node(secured=False)
+    node.controller.write([ClientQuotaRecord(entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()], key=key, value=value)
+                           for entity, key, value in QUOTAS])
+    node.secured, node.disabled = (node.authorizer, node.image), (other.authorizer, other.image)
+    return node

@@ -1,32 +1,22 @@
 """Questions to a real broker, and what it answered: kept as lines of JSON, to be asked of ours.
 
-`python tests/apis/test_log_ends.py` and `python tests/groups/test_offsets.py` record their fixtures anew; that takes Java and Kafka's jars.
+Each of the other programs here records some fixtures anew; that takes Java and Kafka's jars.
+`python tests/record/topics.py` writes over the fixtures; with `--to DIRECTORY` they are left alone.
 """
+import argparse
 import json
 import sys
+import time
 from pathlib import Path
 
-if __package__ in (None, ''): sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+TESTS = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS.parent), str(TESTS/'helpers')]
 
 from broker_process import Client
-from kafka_scratch.wire.frames import RequestHeader
-from kafka_scratch.wire.codes import API_NAMES
 from kafka_scratch.apis.api import Api
-from kafka_scratch.wire.primitives import Int32
-
-RECORDED = Path(__file__).parents[1]/'fixtures'/'wire'/'recorded'
-
-
-def framed(api: Api, version: int, request, correlation_id: int = 7, client_id: str = 'recorded') -> bytes:
-    "A request with its length and its header."
-    header = RequestHeader(api_key=api.key, api_version=version, correlation_id=correlation_id, client_id=client_id)
-    frame = header.encode(api.request_header_version(version)) + request.encode(version)
-    return Int32.write(len(frame)) + frame
-
-
-def answer_in(api: Api, version: int, raw: bytes):
-    "The body of a response that came with its length and its header."
-    return api.response.decode(raw, version, 8 + api.response_header_version(version))
+from kafka_scratch.broker.apis import APIS
+from kafka_scratch.wire.codes import API_NAMES
+from player import RECORDED, answer_in, framed, recorded   # noqa: F401
 
 
 class Recorder:
@@ -45,10 +35,27 @@ class Recorder:
         "Something that happened in between."
         self.cases.append({'name': name, **context})
 
-    def save(self, file: str):
-        RECORDED.mkdir(exist_ok=True)
+    def save(self, file: str, to: Path = RECORDED):
         text = ''.join(json.dumps(case, separators=(',', ':')) + '\n' for case in self.cases)
-        (RECORDED/file).write_text(text)
+        (to/file).write_text(text)
 
 
-def recorded(file: str) -> list[dict]: return [json.loads(line) for line in (RECORDED/file).open()]
+def record(port: int, conversation, file: str, to: Path = RECORDED, **context):
+    "Has a conversation with a real broker. It learns asynchronously, so that each question waits a moment."
+    recorder = Recorder(port)
+    recorder.note('the broker', port=port, **context)
+    def ask(name, request, version=None):
+        time.sleep(0.3)
+        return recorder.ask(name, APIS[request.API_KEY], request.VERSIONS[-1] if version is None else version, request)
+    conversation(ask)
+    recorder.save(file, to)
+
+
+def command_line(about: str, *arguments: str) -> argparse.Namespace:
+    "The command line of a program that records: `--to DIRECTORY`, and what else it takes."
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument('--to', type=Path, default=RECORDED, help='where the files go, if not over the fixtures')
+    for name in arguments: parser.add_argument(name, nargs='+')
+    asked = parser.parse_args()
+    asked.to.mkdir(parents=True, exist_ok=True)
+    return asked

@@ -6,21 +6,16 @@ from hypothesis import example, given, strategies as st
 
 from size import budget
 from kafka_scratch.security.acls import AclConfig, Authorizer, Rules, decide, host_text, read_acl_config
-from kafka_scratch.security.acl_apis import (AclCreation, CreateAclsRequest, DeleteAclsFilter, DeleteAclsRequest, DescribeAclsRequest, answer_create_acls,
-                                             answer_delete_acls, create_acls, delete_acls, describe_acls, matches)
+from kafka_scratch.security.acl_apis import AclCreation, CreateAclsRequest, DeleteAclsFilter, DeleteAclsRequest, DescribeAclsRequest, answer_create_acls, answer_delete_acls, matches
 from kafka_scratch.security.scram_apis import (AlterUserScramCredentialsRequest, DescribeUserScramCredentialsRequest, ScramCredentialUpsertion,
-                                               alter_user_scram_credentials, answer_alter_user_scram_credentials, answer_describe_user_scram_credentials,
-                                               describe_user_scram_credentials)
-from kafka_scratch.security.quotas import describe_client_quotas
+                                               answer_alter_user_scram_credentials, answer_describe_user_scram_credentials)
 from kafka_scratch.cluster.config import ConfigError, read_properties
 from kafka_scratch.apis.describe_topic_partitions import operations_on
 from kafka_scratch.wire.codes import Operation, Resource
-from kafka_scratch.apis.api import Call, Caller, Node, Refused, find_api
-from kafka_scratch.cluster.image import Image, apply_record
-from kafka_scratch.cluster.records import AccessControlEntryRecord, ClientQuotaRecord, EntityData
-from kafka_scratch.log.partition import StorageError
-from kafka_scratch.wire.schema import Message
-from security_by_hand import AUTHORIZER, recorded
+from kafka_scratch.apis.api import Call, Caller, Node
+from kafka_scratch.cluster.image import Image
+from kafka_scratch.cluster.records import AccessControlEntryRecord
+from security_by_hand import AUTHORIZER, security_node
 
 
 # --- The decision -----------------------------------------------------------------------------------------------------
@@ -127,66 +122,10 @@ def test_bits():
 def test_addresses_as_java_writes_them(address, text): assert host_text(address) == text
 
 
-# --- The record -------------------------------------------------------------------------------------------------------
-
-class Disk:
-    "A controller that writes into an image, until it is full."
-    def __init__(self, image: Image): self.image, self.full = image, False
-
-    def write(self, records):
-        if self.full and records: raise StorageError('no space left')
-        for record in records: apply_record(self.image, record)
-        self.image.last_offset += len(records)
-
-
-def small_node(secured: bool = True) -> Node:
-    "A node with an authorizer, and a controller without a disk."
-    apis, image = (describe_acls, create_acls, delete_acls, describe_client_quotas, describe_user_scram_credentials, alter_user_scram_credentials), Image()
-    node = Node(apis, image=image, controller=Disk(image))
-    if secured: node.authorizer = Authorizer(AclConfig(frozenset({'User:ANONYMOUS'}), False), lambda: image)
-    return node
-
-
-def unordered(value):
-    if isinstance(value, list): return sorted(map(unordered, value))
-    return str([unordered(getattr(value, f.name)) for f in value.FIELDS]) if isinstance(value, Message) else repr(value)
-
-
-def without_words(value):
-    "A message without the texts of refusals: Kafka's are full of addresses in its memory."
-    if isinstance(value, list): return [without_words(each) for each in value]
-    if not isinstance(value, Message): return value
-    return type(value)(**{f.name: None if f.name == 'error_message' else without_words(getattr(value, f.name)) for f in value.FIELDS})
-
-
-QUOTAS = [({'user': 'u1'}, 'producer_byte_rate', 1024.), ({'user': 'u1'}, 'consumer_byte_rate', 2048.), ({'user': None}, 'request_percentage', 50.),
-          ({'user': 'u1', 'client-id': 'c1'}, 'producer_byte_rate', 7.), ({'client-id': None}, 'producer_byte_rate', 8.), ({'ip': '10.0.0.1'}, 'connection_creation_rate', 9.)]
-
-
-@pytest.mark.parametrize('file, others', [('acls.jsonl', {'forbidden'}), ('scram-users.jsonl', {'forbidden-alter'}), ('quotas.jsonl', set())])
-def test_recorded(file, others):
-    secured, disabled, count = small_node(), small_node(secured=False), 0
-    secured.controller.write([ClientQuotaRecord(entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()], key=key, value=value)
-                for entity, key, value in QUOTAS])
-    for case in recorded(file):
-        node = disabled if case['listener'] == 'OPEN' else secured
-        caller = Caller('User:alice' if case['listener'] == 'SASL_PLAINTEXT' else 'User:ANONYMOUS')
-        for step in case['steps']:
-            frame, theirs = bytes.fromhex(step['request_hex'])[4:], bytes.fromhex(step['response_hex'] or '')
-            if frame[:2] in (b'\0\x11', b'\0\x24'): continue   # who it is
-            api, version = find_api(frame, node.apis)
-            if not theirs:
-                with pytest.raises(Refused): node.answer(frame, caller)
-                continue
-            ours, theirs = (api.response.decode(said, version, 8 + api.response_header_version(version)) for said in (node.answer(frame, caller), theirs))
-            if case['name'] in others: ours, theirs = without_words(ours), without_words(theirs)
-            assert unordered(ours) == unordered(theirs), case['name']
-            count += 1
-    assert count > 20
-
+# --- Limits -----------------------------------------------------------------------------------------------------------
 
 def test_a_disk_that_is_full():
-    node = small_node()
+    node = security_node()
     node.controller.full = True
     new = AclCreation(resource_type=2, resource_name='x', principal='User:x', host='*', operation=3, permission_type=3)
     assert [result.error_code for result in answer_create_acls(CreateAclsRequest(creations=[new, new]), Call(3, node)).results] == [56, 56]
@@ -202,7 +141,7 @@ def test_a_disk_that_is_full():
 
 def test_too_much_at_a_time():
     "More than ten thousand records are refused as a whole; exactly so many are written."
-    node = small_node()
+    node = security_node()
     def new(n): return AclCreation(resource_type=2, resource_name=f'x{n}', principal='User:x', host='*', operation=3, permission_type=3)
     def key(n): return ScramCredentialUpsertion(name=f'x{n}', mechanism=1, iterations=4096, salt=b'x', salted_password=b'x')
     said = answer_create_acls(CreateAclsRequest(creations=[new(n) for n in range(10_001)]), Call(3, node))
@@ -217,7 +156,7 @@ def test_too_much_at_a_time():
 
 
 def test_keys_are_never_told():
-    node = small_node()
+    node = security_node()
     key = ScramCredentialUpsertion(name='x', mechanism=1, iterations=4096, salt=b'salt-of-x', salted_password=b'password-of-x')
     answer_alter_user_scram_credentials(AlterUserScramCredentialsRequest(upsertions=[key]), Call(0, node))
     said = answer_describe_user_scram_credentials(DescribeUserScramCredentialsRequest(users=None), Call(0, node)).encode(0)
@@ -227,7 +166,7 @@ def test_keys_are_never_told():
 
 def test_who_may_not_asks_for_all_users():
     "A real broker doesn't answer that at all."
-    node = small_node()
+    node = security_node()
     said = answer_describe_user_scram_credentials(DescribeUserScramCredentialsRequest(users=None), Call(0, node, Caller('User:alice')))
     assert (said.error_code, said.results) == (31, [])
 

@@ -18,7 +18,8 @@ from kafka_scratch.cluster.records import UserScramCredentialRecord
 from kafka_scratch.wire.primitives import DecodeError, Int32
 from kafka_scratch.security.sasl import (MECHANISMS, SCRAM, Denied, SaslAuthenticateRequest, SaslAuthenticateResponse, SaslConfig, SaslGuard, SaslHandshakeRequest, Scram,
                                 check_plain, complete, nobody, parse_jaas, read_sasl_config, sasl_authenticate, sasl_handshake, scram_keys)
-from security_by_hand import JAAS, PLAIN_MODULE, USERS, Prover, framed, recorded
+from player import recorded
+from security_by_hand import JAAS, PLAIN_MODULE, USERS, Prover, framed
 
 
 def user(name: str, password: str, mechanism: str = 'SCRAM-SHA-256', salt: bytes = b'saltsaltsalt', iterations: int = 4096) -> UserScramCredentialRecord:

@@ -20,7 +20,8 @@ from kafka_scratch.wire.codes import API_NAMES
 from kafka_scratch.apis.api import find_api
 from kafka_scratch.apis.metadata import MetadataRequest, MetadataResponse
 from kafka_scratch.apis.api_versions import ApiVersionsRequest
-from security_by_hand import AUTHORIZER, JAAS, USERS, Certificates, Person, Prover, doors, framed, needs_openssl, plain, recorded
+from player import recorded
+from security_by_hand import AUTHORIZER, JAAS, USERS, Certificates, Person, Prover, doors, framed, needs_openssl, plain
 
 AS_ALICE = dict(security_protocol='SASL_PLAINTEXT', sasl_mechanism='PLAIN', sasl_plain_username='alice', sasl_plain_password='alice-secret')
 

@@ -24,9 +24,9 @@ from kafka_scratch.spark.cluster_tables import (BROKER_COLUMNS, CONFIG_COLUMNS, 
 from kafka_scratch.spark.metadata_records import metadata_batches
 from kafka_scratch.spark.programs import FIELD_COLUMNS, METADATA_COLUMNS, arrow_type, column_name
 
-from test_images import (A_CHANGE, A_PARTITION, A_TOPIC, BEGIN, END, FIXTURES, KEY_ENDS, NONSENSE, OTHER, TOPIC, Directory, Entry, batch_of,
-                         change, checkpoint, damaged, directory_of, each_image, entries_of, flat, fold, in_transaction,
-                         kafkas_image, logs, raw_batch, raw_fields, removal, small, tails, topic, unknown_tags)
+from metadata_by_hand import (A_CHANGE, A_PARTITION, A_TOPIC, BEGIN, END, FIXTURES, KEY_ENDS, NONSENSE, OTHER, TOPIC, Directory, Entry, batch_of,
+                              change, checkpoint, damaged, directory_of, each_image, entries_of, flat, fold, in_transaction,
+                              kafkas_image, logs, raw_batch, raw_fields, removal, small, tails, topic, unknown_tags)
 
 TABLES = 'topics', 'partitions', 'configs', 'brokers'
 LOGS = sorted(FIXTURES.glob(f'**/{METADATA}/*.log')) + sorted(FIXTURES.glob('**/*.checkpoint'))

@@ -18,7 +18,7 @@ from kafka_scratch.spark.options import TABLES, BadOption, Options, read_options
 from kafka_scratch.spark.plan import plan
 from kafka_scratch.spark.read import read_table
 from kafka_scratch.spark.source import KafkaLog
-from test_tables import COMMITTED, DAMAGE, DAMAGED, EXPECTED, LOGS, as_consumer, place, write_log
+from segments_by_hand import COMMITTED, DAMAGE, DAMAGED, EXPECTED, LOGS, as_consumer, place, write_log
 
 SINGLE = FIXTURES/'single-broker'/'logs'
 

@@ -2,7 +2,6 @@
 
 Truth is what a Java consumer saw (records.jsonl), the reader of the chapters (log_reader), and filtering afterwards.
 """
-import hashlib
 import json
 import os
 import pickle
@@ -10,12 +9,13 @@ import re
 import shutil
 import threading
 import time
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+from segments_by_hand import COMMITTED, DAMAGE, DAMAGED, EPOCH, EXPECTED, LOGS, MARKER, as_consumer, place, write_log
 from size import spark_absent
 if reason := spark_absent(): pytest.skip(reason, allow_module_level=True)
 
@@ -23,11 +23,9 @@ if reason := spark_absent(): pytest.skip(reason, allow_module_level=True)
 from broker_process import FIXTURES
 from kafka_scratch.log.reader import BadPath, Damaged, find_decided, find_sources, partition_records
 from kafka_scratch.log.partition import LogConfig, append
-from kafka_scratch.log.recovery import close_log, open_log
+from kafka_scratch.log.recovery import open_log
 from kafka_scratch.wire.primitives import DecodeError
-from kafka_scratch.log.producer_state import EndTxnMarker
-from kafka_scratch.log.records import (CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, Batch, ControlKey, Record, read_batches, read_records,
-                                   write_batch)
+from kafka_scratch.log.records import Batch, Record, read_batches, read_records, write_batch
 from kafka_scratch.log.segments import file_name, write_checkpoint
 from kafka_scratch.spark import plan as planning, read as reading
 from kafka_scratch.spark.decided import decide
@@ -36,12 +34,7 @@ from kafka_scratch.spark.options import FOREVER, BadOption, Options, read_option
 from kafka_scratch.spark.plan import Range, Split, pack, plan
 from kafka_scratch.spark.read import read_split, read_table
 
-SEGMENTS = FIXTURES/'segments'
-LOGS, DAMAGED = SEGMENTS/'logs', SEGMENTS/'damaged'
 DIRECTORIES = [LOGS, FIXTURES/'single-broker'/'logs']
-EXPECTED = [json.loads(line) for line in (SEGMENTS/'records.jsonl').read_text('utf-8').splitlines()]
-COMMITTED = json.loads((SEGMENTS/'records-read-committed.json').read_text())
-EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def rows(path, columns=None, filters=(), **options) -> list[dict]:
@@ -49,23 +42,10 @@ def rows(path, columns=None, filters=(), **options) -> list[dict]:
     return read_table(str(path), read_options(options), columns, filters).to_pylist()
 
 
-def place(row) -> tuple: return row['topic'] or '', row['partition'] or 0, row['offset']
-
-
 def places(found) -> list: return sorted(map(place, found))
 
 
 # --- What a Java consumer saw -----------------------------------------------------------------------------------------
-
-def as_json(data):
-    if data is None: return None
-    return {'hex': data.hex()} if len(data) <= 400 else {'len': len(data), 'sha256': hashlib.sha256(data).hexdigest()}
-
-
-def as_consumer(row: dict) -> dict:
-    return dict(topic=row['topic'], partition=row['partition'], offset=row['offset'], leaderEpoch=row['leader_epoch'],
-                timestamp=round((row['timestamp'] - EPOCH) / timedelta(milliseconds=1)), timestampType=row['timestamp_type'],
-                key=as_json(row['key']), value=as_json(row['value']), headers=[[h['key'], as_json(h['value'])] for h in row['headers']])
 
 
 def test_records_are_those_that_a_consumer_got():
@@ -196,29 +176,7 @@ def test_splits_and_options_travel():
 one_record = st.tuples(st.one_of(st.none(), st.binary(max_size=20)), st.one_of(st.none(), st.binary(max_size=120)), st.integers(-50, 50))
 one_batch = st.tuples(st.lists(one_record, min_size=1, max_size=6), st.integers(0, 1000), st.sampled_from([0, 0, 1, 2, 3, 4]), st.booleans(),
                       st.integers(0, 3))   # records; time; codec; LogAppendTime; whose
-MARKER = 'marker'
 steps = st.lists(st.one_of(one_batch, st.tuples(st.just(MARKER), st.integers(1, 3), st.integers(0, 1))), min_size=1, max_size=14)
-
-
-def write_log(directory: Path, batches, segment_bytes=400, interval=60, close=True):
-    "A log as a broker writes it: segments, indexes, transactions."
-    log = open_log(str(directory), LogConfig(segment_bytes=segment_bytes, index_interval_bytes=interval))
-    for step in batches:
-        if step[0] == MARKER:
-            _, producer, kind = step
-            made = [Record(key=ControlKey(version=0, type=kind).encode(0), value=EndTxnMarker(version=0, coordinator_epoch=0).encode(0))]
-            batch = write_batch(made, attributes=TRANSACTIONAL | CONTROL, producer_id=producer, producer_epoch=0)
-        else:
-            records, when, codec, append_time, producer = step
-            made = [Record(offset_delta=i, key=key, value=value, timestamp_delta=delta) for i, (key, value, delta) in enumerate(records)]
-            latest = when + 7 if append_time else max(when + delta for _, _, delta in records)
-            owner = dict(producer_id=producer, producer_epoch=0, base_sequence=0) if producer else {}
-            batch = write_batch(made, attributes=codec | LOG_APPEND_TIME * append_time | TRANSACTIONAL * (producer > 0), base_timestamp=when,
-                                max_timestamp=latest, **owner)
-        batch = bytearray(batch)
-        append(log, batch, Batch(batch).header, 0, now=0)
-    close_log(log)
-    return log
 
 
 @pytest.fixture(scope='module')
@@ -369,11 +327,6 @@ def test_deleted_topics():
 
 
 # --- Damage -----------------------------------------------------------------------------------------------------------
-
-# Which records can be had, where the damage is, and the offset of the batch, if it is known.
-DAMAGE = {'truncated-last-batch': ([*range(9)], 395, 9), 'truncated-in-header': ([*range(9)], 303, 8), 'flipped-byte-in-crc': ([*range(8), 9], 226, 8),
-          'flipped-byte-in-leader-epoch': ([*range(10)], None, None), 'trailing-zeros': ([*range(10)], 498, None), 'flipped-byte-in-value': ([*range(8), 9], 321, 8),
-          'bad-length': ([*range(8)], 321, 8), 'bad-magic': ([*range(9)], 395, None)}
 
 
 @pytest.mark.parametrize('name', DAMAGE)

@@ -1,13 +1,13 @@
-"""Transactions: what Apache Kafka 4.1.1 answered in long conversations, what it wrote into its transaction log, and what is left of ours after a crash.
+"""Transactions: what Apache Kafka 4.1.1 wrote into its logs in long conversations, and what is left of ours after a crash.
 
 The conversations are in `fixtures/wire/recorded/transactions-tv*.jsonl`: three times nearly the same one, with a Kafka whose cluster has agreed
-on level 0, 1 or 2 of `transaction.version` (`record_transactions.py`). They are held again here, frame by frame, in their order.
+on level 0, 1 or 2 of `transaction.version`. They are held again here; `conversations/test_recorded.py` compares the answers.
 """
-import base64
-import json
 from pathlib import Path
 
 import pytest
+from player import RECORDED, differences, recorded
+from recordings import RECORDINGS, batches
 from small_node import START, small_node
 
 from kafka_scratch.apis.api import Node
@@ -15,83 +15,28 @@ from kafka_scratch.wire.codes import ApiError, ErrorCode, Operation
 from kafka_scratch.cluster.logs import Logs, end_logs
 from kafka_scratch.broker.apis import APIS
 from kafka_scratch.groups.offsets import OffsetCommitKey, OffsetCommitValue
-from kafka_scratch.log.partition import LogConfig, StorageError
+from kafka_scratch.log.partition import StorageError
 from kafka_scratch.wire.primitives import Int16
 from kafka_scratch.log.records import TRANSACTIONAL, Record, read_batches, read_records, write_batch
-from kafka_scratch.wire.schema import kafka_json
 from kafka_scratch.apis.api import Call
 from kafka_scratch.transactions.coordinator import add_partitions_to_transaction, append_transaction_to_log, end_transaction
 from kafka_scratch.transactions.state import COMPLETE_ABORT, COMPLETE_COMMIT, LAST_EPOCH, ONGOING, STATES, TransactionLogKey
 from kafka_scratch.transactions.state import TransactionLogValue, from_value
 
-RECORDED = Path(__file__).parents[1]/'fixtures'/'wire'/'recorded'
 LEVELS = 0, 1, 2
 TOPICS = {'tx.a': 3, 'tx.b': 1}
 
 
 # --- The same conversations ---------------------------------------------------------------------------------------------
 
-def steps(level: int) -> list[dict]: return [json.loads(line) for line in (RECORDED/f'transactions-tv{level}.jsonl').open()]
-
-
-def batches(raw: bytes) -> list:
-    "What is in batches, without what depends on the hour."
-    return [(batch.base_offset, batch.header.attributes, batch.header.producer_id, batch.header.producer_epoch, batch.header.base_sequence,
-             [(record.key, record.value) for record in read_records(batch)]) for batch in read_batches(raw)]
-
-
-def plain(value, key=''):
-    "An answer without times, and lists in an order of their own: Kafka keeps many things in hash tables."
-    if isinstance(value, dict): return {name: plain(each, name) for name, each in value.items()}
-    if isinstance(value, list): return sorted((plain(each) for each in value), key=repr)
-    if key == 'records' and value: return batches(base64.b64decode(value))
-    if key in ('transactionStartTimeMs', 'lastTimestamp') and value > 1_794_100_000_000: return 'some time'
-    return value
-
-
-def said(step: dict, frame: bytes) -> dict:
-    api, version = APIS[step['api_key']], step['api_version']
-    assert frame[4:8] == bytes.fromhex(step['response_hex'])[4:8], 'the correlation id'
-    return plain(kafka_json(api.response.decode(frame, version, 8 + api.response_header_version(version)), version))
-
-
-def hold(node: Node, step: dict) -> bytes:
-    "One step of a conversation."
-    if 'later_ms' in step: node.turn_clock(step['later_ms'])
-    if 'epoch_before' in step:   # where Kafka was asked thirty thousand times
-        name, epoch = step['epoch_before']
-        append_transaction_to_log(node.transactions, node.transactions.transactions[name]._replace(producer_epoch=epoch))
-    return node.answer(bytes.fromhex(step['request_hex'])[4:])
-
-
 @pytest.fixture(params=LEVELS)
 def talked(request, tmp_path):
-    "A node, and what it said in a recorded conversation."
-    node = small_node(tmp_path)
-    node.create(TOPICS, request.param)
-    node.groups.store.ensure()
-    return node, request.param, [(step, hold(node, step)) for step in steps(request.param)]
-
-
-def test_answers_are_kafkas(talked):
-    node, level, answers = talked
-    different = [(step['name'], ours, theirs) for step, frame in answers if not step.get('kafka_stumbles')
-                 if (ours := said(step, frame)) != (theirs := said(step, bytes.fromhex(step['response_hex'])))]
-    assert not different, '\n'.join(f'{name}\n  ours   {ours}\n  Kafka  {theirs}' for name, ours, theirs in different)
-    assert len(answers) == {0: 147, 1: 218, 2: 238}[level]
-
-
-def test_answers_to_what_no_client_asks_are_kafkas(tmp_path):
-    node = small_node(tmp_path)
-    node.create(TOPICS | {'tx.gone': 1}, 2)
-    for coordinator in (node.transactions, node.groups): coordinator.store.ensure()
-    asked, different = [json.loads(line) for line in (RECORDED/'transactions-odd.jsonl').open()], []
-    for step in asked:
-        ours, theirs = said(step, hold(node, step)), said(step, bytes.fromhex(step['response_hex']))
-        if ours != theirs: different.append(f"{step['name']}\n  ours   {ours}\n  Kafka  {theirs}")
-        node.turn_clock(1)
-    assert not different, '\n'.join(different)
-    assert len(asked) > 100
+    "A node with which a recorded conversation was held, and the level."
+    file = f'transactions-tv{request.param}.jsonl'
+    recording, lines = RECORDINGS[file], recorded(file)
+    node = recording.node(tmp_path, lines)
+    assert not differences(recording, node, lines)[1]
+    return node, request.param
 
 
 def transaction_log(raw: bytes) -> list:
@@ -108,7 +53,7 @@ def transaction_log(raw: bytes) -> list:
 
 
 def test_transaction_log_is_kafkas(talked):
-    node, level, _ = talked
+    node, level = talked
     ours = transaction_log(Path(node.partition('__transaction_state').active.path).read_bytes())
     kafkas = transaction_log((RECORDED/f'transactions-tv{level}.__transaction_state-0.log').read_bytes())
     assert ours == kafkas
@@ -118,7 +63,7 @@ def test_transaction_log_is_kafkas(talked):
 @pytest.mark.parametrize('name', ['tx.a', '__consumer_offsets'])
 def test_logs_are_kafkas(talked, name):
     "Batches, offsets and markers, in the order in which Kafka has them."
-    node, level, _ = talked
+    node, level = talked
     ours = batches(Path(node.partition(name).active.path).read_bytes())
     kafkas = batches((RECORDED/f'transactions-tv{level}.{name}-0.log').read_bytes())
     if name == '__consumer_offsets': ours, kafkas = ([b[:5] for b in each] for each in (ours, kafkas))   # values hold times

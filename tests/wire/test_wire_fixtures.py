@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from wire_frames import WIRE, frames_of, spans_touch
 from kafka_scratch.apis.api_versions import ApiVersionsResponse
 from small_node import bare_node
 from kafka_scratch.broker.apis import APIS
-from kafka_scratch.wire.frames import FrameReader, ResponseHeader
+from kafka_scratch.wire.frames import ResponseHeader
 from kafka_scratch.wire.codes import API_VERSIONS
 from kafka_scratch.apis.api import PEEK, Refused, explain_request, explain_response, find_api, read_request
 from kafka_scratch.wire.primitives import DecodeError, Int32
 from kafka_scratch.wire.schema import kafka_json
 
-WIRE = Path(__file__).parents[1]/'fixtures'/'wire'
 
 # A request and its response have the same name. `raw` starts with the length.
 Frame = namedtuple('Frame', 'name key version raw decoded error client_id', defaults=(None,))
@@ -38,11 +38,6 @@ def with_sizes(value):
     value = {name: with_sizes(item) for name, item in value.items()}
     if value.get('records') is not None: value['recordsSizeInBytes'] = len(base64.b64decode(value.pop('records')))
     return value
-
-
-def frames_of(text: str | None) -> list[bytes]:
-    "The frames in hexadecimal text, each with its length."
-    return [Int32.write(len(frame)) + frame for frame in FrameReader().feed(bytes.fromhex(text or ''))]
 
 
 def client_frames():
@@ -80,12 +75,6 @@ ANSWERS = {frame.name: frame for frame in RESPONSES}
 UNSUPPORTED = [frame for frame in REFUSED if frame.key == API_VERSIONS and frame.name in ANSWERS]   # refused, but with an answer
 
 def each(frames): return pytest.mark.parametrize('frame', frames, ids=lambda frame: frame.name)
-
-
-def spans_touch(explanation) -> bool:
-    "Do the spans cover all bytes from the first to the end of the explanation, without gap or overlap?"
-    ends = [0, *(span.offset + span.length for span in explanation.spans)]
-    return [span.offset for span in explanation.spans] == ends[:-1] and ends[-1] == explanation.end
 
 
 def read_response(frame: Frame):

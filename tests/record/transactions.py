@@ -1,19 +1,16 @@
 """Records `fixtures/wire/recorded/transactions-tv*`: a long conversation about transactions with Apache Kafka 4.1.1, and what it wrote.
 
-    python tests/record_transactions.py 0 1 2 odd
+    python tests/record/transactions.py 0 1 2 odd
 
 The numbers are levels of `transaction.version`; `odd` is another conversation, about what no client asks. Needs Java and Kafka's jars;
 `test_transactions.py` holds the same conversations with us.
 """
 import json
-import shutil
-import struct
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from recording import answer_in, command_line, framed
 
 from benchmarks.real_kafka import RealKafka, run_tool
 from broker_process import Client
@@ -29,7 +26,6 @@ from kafka_scratch.log.records import TRANSACTIONAL, Record, read_batches, read_
 from kafka_scratch.apis.delete_topics import DeleteTopicsRequest
 from kafka_scratch.transactions.admin import *
 from kafka_scratch.transactions.apis import *
-from recording import RECORDED, answer_in, framed
 
 SETTINGS = {'transaction.state.log.num.partitions': 1, 'offsets.topic.num.partitions': 1, 'log.retention.ms': -1, 'log.roll.ms': 10**15,
             'transaction.abort.timed.out.transaction.cleanup.interval.ms': 200}
@@ -84,15 +80,15 @@ def talk_to(kafka: Leveled, topics: dict[str, int]) -> Talk:
     return talk
 
 
-def record_odd():
+def record_odd(to: Path):
     "What no client asks."
     with tempfile.TemporaryDirectory() as place, Leveled(Path(place), 2) as kafka:
         talk = talk_to(kafka, {'tx.a': 3, 'tx.b': 1, 'tx.gone': 1})
         odd(talk)
-    (RECORDED/'transactions-odd.jsonl').write_text(''.join(json.dumps(step) + '\n' for step in talk.steps))
+    (to/'transactions-odd.jsonl').write_text(''.join(json.dumps(step) + '\n' for step in talk.steps))
 
 
-def record(level: int):
+def record(level: int, to: Path):
     "One conversation, and the logs that it left."
     name = f'transactions-tv{level}'
     with tempfile.TemporaryDirectory() as place:
@@ -100,11 +96,11 @@ def record(level: int):
             talk = talk_to(kafka, {'tx.a': 3, 'tx.b': 1})
             conversation(talk, level)
             talk.settle()
-        (RECORDED/f'{name}.jsonl').write_text(''.join(json.dumps(step) + '\n' for step in talk.steps))
+        (to/f'{name}.jsonl').write_text(''.join(json.dumps(step) + '\n' for step in talk.steps))
         for directory in ('__transaction_state-0', 'tx.a-0', '__consumer_offsets-0'):
             raw = (kafka.log_dir/directory/f'{0:020}.log').read_bytes()
             kept = [raw[batch.start:batch.end] for batch in read_batches(raw) if directory != '__transaction_state-0' or counts(batch)]
-            (RECORDED/f'{name}.{directory}.log').write_bytes(b''.join(kept))
+            (to/f'{name}.{directory}.log').write_bytes(b''.join(kept))
 
 
 def counts(batch) -> bool:
@@ -539,4 +535,5 @@ def odd(t: Talk):
 
 
 if __name__ == '__main__':
-    for which in sys.argv[1:]: record_odd() if which == 'odd' else record(int(which))
+    asked = command_line(__doc__, 'which')
+    for which in asked.which: record_odd(asked.to) if which == 'odd' else record(int(which), asked.to)
