@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['PEEK', 'Codecs', 'LENGTH_AND_ID', 'Caller', 'EVERYONE', 'Handled', 'Api', 'Refused', 'find_api', 'check_version',
-           'codecs_of', 'read_request', 'write_response', 'Everyone', 'Call', 'Later', 'Node', 'Legacy', 'legacy',
-           'handle', 'respond', 'explain_parts', 'explain_request', 'explain_response']
+           'codecs_of', 'read_request', 'write_response', 'Everyone', 'Call', 'Later', 'Node', 'handle', 'respond',
+           'explain_parts', 'explain_request', 'explain_response']
 
 # %% ../../nbs/06_apis.api.ipynb #093b3da0
 import struct, time
@@ -154,16 +154,6 @@ class Node:
         """
         return respond(handle(self, frame, caller))
 
-# %% ../../nbs/06_apis.api.ipynb #07558c79
-class Legacy:
-    def __init__(self, call): self.call, self.caller, self.listener_name = call, call.caller, call.listener
-    def allows(self, *what): return self.call.allows(*what)
-    def allows_some(self, *what): return self.call.allows_some(*what)
-    def __getattr__(self, name): return getattr(self.call.node, name)
-def legacy(api, request, call):
-    if api.answer.__code__.co_argcount == 2: return api.answer(request, call)
-    return api.answer(request, call.version, Legacy(call))
-
 # %% ../../nbs/06_apis.api.ipynb #acfed959
 def handle(node: Node, frame: bytes, caller: Caller) -> Handled:
     "Reads a request, and lets its API answer."
@@ -173,7 +163,8 @@ def handle(node: Node, frame: bytes, caller: Caller) -> Handled:
         return Handled(api, 0, header.correlation_id, None, api.unsupported(Call(version, node, caller)))
     header, request = read_request(frame, api, version)
     named = Caller(caller.principal, caller.host, header.client_id, caller.listener)
-    return Handled(api, version, header.correlation_id, request, legacy(api, request, Call(version, node, named)))
+    answer = api.answer(request, Call(version, node, named))
+    return Handled(api, version, header.correlation_id, request, answer)
 
 def respond(handled: Handled) -> bytes | Later:
     "What is sent: the answer as bytes, or a `Later` that will give them."

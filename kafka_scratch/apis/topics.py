@@ -11,7 +11,8 @@ from collections import Counter, namedtuple
 from ..wire.codes import ApiError, ErrorCode
 from ..cluster.records import PartitionRecord
 from ..cluster.image import Image
-from ..cluster.config import Properties, read_choice, read_number
+from ..cluster.properties import Properties
+from ..cluster.settings_table import read_settings
 from ..cluster.settings import bad_request
 from ..cluster.logs import make_logs
 from .configs import MOST_RECORDS
@@ -59,15 +60,12 @@ def with_live_leader(record: PartitionRecord, image: Image) -> PartitionRecord:
 
 # ## What the broker's file says
 # %% ../../nbs/35_apis.topics.ipynb #f30feff6
-TopicDefaults = namedtuple('TopicDefaults', 'partitions replication_factor auto_create may_delete',
-                           defaults=(1, 1, True, True))
+TopicDefaults = namedtuple('TopicDefaults', 'partitions replication_factor auto_create may_delete')
 
 def read_topic_config(properties: Properties) -> TopicDefaults:
     "What new topics are like, and what may be done to them."
-    def number(name): return read_number(properties, name, 1) or 1
-    def yes(name): return read_choice(properties, name, ('true', 'false')) != 'false'
-    return TopicDefaults(number('num.partitions'), number('default.replication.factor'),
-                         yes('auto.create.topics.enable'), yes('delete.topic.enable'))
+    return TopicDefaults(*read_settings(properties, 'num.partitions', 'default.replication.factor',
+                                        'auto.create.topics.enable', 'delete.topic.enable'))
 
 # ## Before anything else
 # %% ../../nbs/35_apis.topics.ipynb #55e9be50

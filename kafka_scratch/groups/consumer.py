@@ -24,7 +24,8 @@ from ..wire.schema import *
 from ..wire.codes import ApiError, ErrorCode
 from ..log.partition import StorageError
 from ..cluster.image import Image, Topic
-from ..cluster.config import Properties, read_number
+from ..cluster.properties import Properties, read_number
+from ..cluster.settings_table import NO_FILE, read_setting, read_settings
 from .coordinator import GroupCoordinator, state_record
 from .offsets import forget_group
 from .classic_messages import MemberIdentity, MemberResponse
@@ -338,7 +339,9 @@ def create_group_tombstone_records(group: ConsumerGroup) -> list[tuple]:
 # %% ../../nbs/41_groups.consumer.ipynb #550eeffd
 ConsumerGroupConfig = namedtuple(
     'ConsumerGroupConfig', 'session_timeout_ms heartbeat_interval_ms max_size assignors regex_refresh_interval_ms',
-    defaults=(45_000, 5_000, 2**31 - 1, tuple(ASSIGNORS), 600_000))
+    defaults=(*read_settings(NO_FILE, 'group.consumer.session.timeout.ms', 'group.consumer.heartbeat.interval.ms',
+                             'group.consumer.max.size'),
+              tuple(ASSIGNORS), read_setting(NO_FILE, 'group.consumer.regex.refresh.interval.ms')))
 
 def read_consumer_group_config(properties: Properties) -> ConsumerGroupConfig:
     "The settings of groups of this kind: `group.consumer.max.size=100` is `max_size`."

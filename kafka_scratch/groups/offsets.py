@@ -14,7 +14,8 @@ from collections import namedtuple
 from ..wire.primitives import *
 from ..wire.schema import *
 from ..wire.codes import ErrorCode
-from ..cluster.config import Properties, read_number
+from ..cluster.properties import Properties
+from ..cluster.settings_table import read_settings
 from ..log.partition import StorageError
 from .coordinator import ON_DELETION, ON_MARKER, GroupCoordinator, state_record, write_state
 
@@ -131,17 +132,14 @@ ON_MARKER.append(complete)
 
 # ## To commit
 # %% ../../nbs/37_groups.offsets.ipynb #3254f360
-OffsetsConfig = namedtuple('OffsetsConfig', 'metadata_max_bytes retention_ms check_interval_ms',
-                           defaults=(4096, 7 * 24 * 3600_000, 600_000))
+OffsetsConfig = namedtuple('OffsetsConfig', 'metadata_max_bytes retention_ms check_interval_ms')
 
 # %% ../../nbs/37_groups.offsets.ipynb #83c5401c
 def read_offsets_config(properties: Properties) -> OffsetsConfig:
     "Those settings of a server that are about offsets."
-    longest = read_number(properties, 'offset.metadata.max.bytes', 0)
-    minutes = read_number(properties, 'offsets.retention.minutes', 1)
-    interval = read_number(properties, 'offsets.retention.check.interval.ms', 1)
-    given = dict(metadata_max_bytes=longest, retention_ms=minutes and minutes * 60_000, check_interval_ms=interval)
-    return OffsetsConfig()._replace(**{name: number for name, number in given.items() if number is not None})
+    longest, minutes, interval = read_settings(properties, 'offset.metadata.max.bytes', 'offsets.retention.minutes',
+                                               'offsets.retention.check.interval.ms')
+    return OffsetsConfig(longest, minutes * 60_000, interval)
 
 # %% ../../nbs/37_groups.offsets.ipynb #c1b4a41e
 def java_length(text: str) -> int:

@@ -19,7 +19,8 @@ from ..wire.codes import ApiError, ErrorCode
 from ..log.records import CONTROL, TRANSACTIONAL, Batch, ControlKey, EndTxnMarker
 from ..log.records import LoggedRecord, Record, write_batch
 from ..log.partition import StorageError
-from ..cluster.config import Properties, read_number
+from ..cluster.properties import Properties
+from ..cluster.settings_table import read_settings
 from ..groups.coordinator import ON_MARKER, GroupCoordinator, StateLog, Timers, write_key, write_state
 from .producers import ProducerIds
 from .state import *
@@ -60,23 +61,21 @@ def write_marker(node,                            # has `controller` and `logs`
 # ## Settings, and the topic
 # %% ../../nbs/44_transactions.coordinator.ipynb #88d8e918
 TransactionConfig = namedtuple('TransactionConfig', '''log_num_partitions log_segment_bytes max_timeout_ms
-    id_expiration_ms remove_expired_ids_interval_ms''',
-    defaults=(50, 104857600, 15 * 60_000, 7 * 24 * 3600_000, 3600_000))
+    id_expiration_ms remove_expired_ids_interval_ms''')
 SETTINGS = ('transaction.state.log.num.partitions', 'transaction.state.log.segment.bytes',
             'transaction.max.timeout.ms', 'transactional.id.expiration.ms',
             'transaction.remove.expired.transaction.cleanup.interval.ms')
 
 def read_transaction_config(properties: Properties) -> TransactionConfig:
     "What the server's properties say about transactions."
-    given = zip(TransactionConfig._fields, (read_number(properties, name, 1) for name in SETTINGS))
-    return TransactionConfig()._replace(**{field: number for field, number in given if number is not None})
+    return TransactionConfig(*read_settings(properties, *SETTINGS))
 
-def transaction_store(broker) -> StateLog:
+def transaction_store(node) -> StateLog:
     "Where transactions are kept."
-    config = read_transaction_config(broker.config.properties)
+    config = read_transaction_config(node.properties)
     settings = {'compression.type': 'uncompressed', 'cleanup.policy': 'compact',
                 'segment.bytes': str(config.log_segment_bytes), 'unclean.leader.election.enable': 'false'}
-    return StateLog(broker, '__transaction_state', config.log_num_partitions, settings)
+    return StateLog(node, '__transaction_state', config.log_num_partitions, settings)
 
 # ## What is known
 # %% ../../nbs/44_transactions.coordinator.ipynb #755f2447

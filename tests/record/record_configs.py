@@ -17,7 +17,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).res
 
 from benchmarks.real_kafka import RealKafka, java, libs
 from admin_by_hand import *
-from recording import RECORDED
+from recording import RECORDED, record
 
 DEFINITIONS = RECORDED/'config-definitions.json'
 FEW = 'process.roles', 'node.id', 'controller.listener.names', 'controller.quorum.voters', 'listeners', 'log.dirs'   # without these it doesn't start
