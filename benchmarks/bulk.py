@@ -1,9 +1,11 @@
-"""Many records, with Kafka's own tools: `ProducerPerformance` and `ConsumerPerformance` against this broker, the limit and Apache Kafka.
+"""Many records, with Kafka's own tools: `ProducerPerformance` and `ConsumerPerformance` against this broker, the limit
+and Apache Kafka.
 
     python -m benchmarks.bulk                     # a quarter of an hour; needs Java and Kafka's jars
     python -m benchmarks.bulk --quick             # two minutes: does everything work?
 
-All servers run at the same time and on directories of the same content, and the tools go from one to the next within each
+All servers run at the same time and on directories of the same content, and the tools go from one to the next within
+each
 round: first they write a topic of every server, then they read it back.
 """
 import argparse
@@ -26,12 +28,15 @@ from benchmarks.requests import RESULTS, Server, Stage, in_turn, write_propertie
 
 RECORDS = {100: 4_000_000, 1000: 600_000}  # record size → how many; ten to twenty seconds each
 PARTITIONS = 3
-PRODUCER = {'acks': 'all'}                 # the default, said aloud; all else is the default, too: idempotent, batch.size 16384, ...
+# the default, said aloud; all else is the default, too: idempotent, batch.size 16384, ...
+PRODUCER = {'acks': 'all'}
 CONSUMER = {'group.protocol': 'consumer'}  # KIP-848's, for all servers
 TOOL_HEAP = '512m'
-PRODUCED = re.compile(r'(\d+) records sent, ([\d.]+) records/sec \(([\d.]+) MB/sec\), ([\d.]+) ms avg latency, ([\d.]+) ms max latency, '
+PRODUCED = re.compile(
+    r'(\d+) records sent, ([\d.]+) records/sec \(([\d.]+) MB/sec\), ([\d.]+) ms avg latency, ([\d.]+) ms max latency, '
                       r'(\d+) ms 50th, (\d+) ms 95th, (\d+) ms 99th')
-CONSUMED = ('start', 'end', 'megabytes', 'megabytes_per_second', 'records', 'records_per_second', 'rebalance_ms', 'fetch_ms',
+CONSUMED = ('start', 'end', 'megabytes', 'megabytes_per_second', 'records', 'records_per_second', 'rebalance_ms',
+            'fetch_ms',
             'fetch_megabytes_per_second', 'fetch_records_per_second')
 
 
@@ -49,33 +54,40 @@ def run_tool(server: Server, main_class: str, *arguments, patience: float) -> tu
     except subprocess.TimeoutExpired as late:
         raise Stuck(f'{server.name}: {main_class} took longer than {patience} s: {str(late.stdout)[-500:]}') from None
     if done.returncode or 'Exception' in done.stdout + done.stderr:
-        raise Stuck(f'{server.name}: {main_class} ended with code {done.returncode}:\n{done.stdout[-1500:]}\n{done.stderr[-1500:]}')
+        raise Stuck(
+            f'{server.name}: {main_class} ended with code '
+            f'{done.returncode}:\n{done.stdout[-1500:]}\n{done.stderr[-1500:]}')
     return done.stdout, processes.cpu_seconds(server.pids['all']) - before
 
 
 def produce(server: Server, topic: str, size: int, count: int, patience: float) -> dict:
     "Write `count` records of `size` bytes; what the tool says of it."
-    settings = [f'{key}={value}' for key, value in {'bootstrap.servers': f'127.0.0.1:{server.ports["all"]}', **PRODUCER}.items()]
+    settings = [f'{key}={value}' for key, value in {'bootstrap.servers': f'127.0.0.1:{server.ports["all"]}',
+                                                    **PRODUCER}.items()]
     said, cpu = run_tool(server, 'org.apache.kafka.tools.ProducerPerformance', '--topic', topic, '--num-records', count,
                          '--record-size', size, '--throughput', -1, '--producer-props', *settings, patience=patience)
     sent, rate, megabytes, average, slowest, *_, p99 = map(float, PRODUCED.findall(said)[-1])
     if sent != count:
         raise Stuck(f'{server.name}: {sent:,.0f} of {count:,} records were written')
-    return {'megabytes_per_second': megabytes, 'records_per_second': rate, 'average_ms': average, 'p99_ms': p99, 'slowest_ms': slowest,
+    return {'megabytes_per_second': megabytes, 'records_per_second': rate, 'average_ms': average, 'p99_ms': p99,
+            'slowest_ms': slowest,
             'server_cpu_seconds': cpu, 'megabytes_per_cpu_second': count * size / (1 << 20) / cpu if cpu else None}
 
 
 def consume(server: Server, topic: str, size: int, count: int, patience: float, config: Path) -> dict:
     "Read `count` records from the beginning on; what the tool says of it."
-    said, cpu = run_tool(server, 'org.apache.kafka.tools.ConsumerPerformance', '--bootstrap-server', f'127.0.0.1:{server.ports["all"]}',
+    said, cpu = run_tool(server, 'org.apache.kafka.tools.ConsumerPerformance', '--bootstrap-server',
+                         f'127.0.0.1:{server.ports["all"]}',
                          '--topic', topic, '--messages', count, '--consumer.config', config, '--hide-header',
                          '--timeout', 20_000, patience=patience)
     found = dict(zip(CONSUMED, [part.strip() for part in said.strip().splitlines()[-1].split(',')]))
     if float(found['records']) < count:
         raise Stuck(f'{server.name}: {found["records"]} of {count:,} records were read')
     # Without the time in which the consumer joins its group, which is none of the log's.
-    return {'megabytes_per_second': float(found['fetch_megabytes_per_second']), 'records_per_second': float(found['fetch_records_per_second']),
-            'whole_megabytes_per_second': float(found['megabytes_per_second']), 'rebalance_ms': float(found['rebalance_ms']),
+    return {'megabytes_per_second': float(found['fetch_megabytes_per_second']),
+            'records_per_second': float(found['fetch_records_per_second']),
+            'whole_megabytes_per_second': float(found['megabytes_per_second']),
+            'rebalance_ms': float(found['rebalance_ms']),
             'server_cpu_seconds': cpu, 'megabytes_per_cpu_second': float(found['megabytes']) / cpu if cpu else None}
 
 
@@ -103,10 +115,13 @@ def measure(servers: list[Server], rounds: int, records: dict[int, int], patienc
                 for server in in_turn(servers, number):
                     more = (config,) if run is consume else ()
                     result = run(server, topic, size, many, patience, *more)
-                    note(f'{f"round {number + 1}/{rounds}" if number >= 0 else "warm-up"}  {what} {many:,} × {size} B  {server.name}: '
+                    note(
+                        f'{f"round {number + 1}/{rounds}" if number >= 0 else "warm-up"}  {what} {many:,} × {size} B  '
+                        f'{server.name}: '
                          f'{result["megabytes_per_second"]:.1f} MB/s, {result["records_per_second"]:,.0f} records/s')
                     if number >= 0:
-                        cells.append({'round': number, 'server': server.name, 'what': what, 'record_size': size, 'records': many, **result})
+                        cells.append({'round': number, 'server': server.name, 'what': what, 'record_size': size,
+                                      'records': many, **result})
     return cells
 
 
@@ -130,10 +145,12 @@ def run(scratch: Path, rounds: int, records: dict[int, int], patience: float) ->
 
 
 def main() -> None:
-    "Measure bulk writing and reading with Kafka's own tools: this broker, the limit and Apache Kafka; write table and plot."
+    """Measure bulk writing and reading with Kafka's own tools: this broker, the limit and Apache Kafka; write table and
+    plot."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument('--rounds', type=int, default=3, help='interleaved rounds; the median is reported')
-    parser.add_argument('--scale', type=float, default=1, help=f'a multiple of the records, which are {RECORDS} (size: how many)')
+    parser.add_argument('--scale', type=float, default=1,
+                        help=f'a multiple of the records, which are {RECORDS} (size: how many)')
     parser.add_argument('--patience', type=float, default=180, help='seconds that one run of a tool may take')
     parser.add_argument('--results', type=Path, default=RESULTS, help='where table, plot and raw figures go')
     parser.add_argument('--quick', action='store_true', help='one short round, to see whether it works')

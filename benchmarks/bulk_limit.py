@@ -1,4 +1,5 @@
-"""The limit for bulk: what Kafka's performance tools reach when Produce and Fetch cost a Python server as little as they can.
+"""The limit for bulk: what Kafka's performance tools reach when Produce and Fetch cost a Python server as little as
+they can.
 
     python -m benchmarks.bulk_limit SINK server.properties
 
@@ -18,9 +19,12 @@ from kafka_scratch.broker import server
 
 BATCH_BYTES, CHUNK_BYTES = 16_384, 1 << 20  # as the producer makes batches, and as the consumer asks for them
 SINK_BYTES = 1 << 30                        # then the file is written from its beginning again
-ASKED = struct.Struct('>iiqiqi')            # partition, current_leader_epoch, fetch_offset, last_fetched_epoch, log_start_offset, max_bytes
-ANSWERED = struct.Struct('>ihqqqBi')        # partition, error, high_watermark, last_stable_offset, log_start_offset, no aborted, replica
-STORED = struct.Struct('>ihqqqBBB')         # partition, error, base_offset, log_append_time, log_start_offset, no errors, no message, tags
+# partition, current_leader_epoch, fetch_offset, last_fetched_epoch, log_start_offset, max_bytes
+ASKED = struct.Struct('>iiqiqi')
+# partition, error, high_watermark, last_stable_offset, log_start_offset, no aborted, replica
+ANSWERED = struct.Struct('>ihqqqBi')
+# partition, error, base_offset, log_append_time, log_start_offset, no errors, no message, tags
+STORED = struct.Struct('>ihqqqBBB')
 OFFSET = struct.Struct('>q')
 
 
@@ -29,7 +33,8 @@ class Chunk:
 
     def __init__(self, record_size: int):
         count = max(BATCH_BYTES // (record_size + 10), 1)
-        batch = metadata_log.batch(0, count, b''.join(metadata_log.record(delta, os.urandom(record_size)) for delta in range(count)))
+        batch = metadata_log.batch(0, count, b''.join(metadata_log.record(delta,
+            os.urandom(record_size)) for delta in range(count)))
         number = max(CHUNK_BYTES // len(batch), 1)
         self.data = bytearray(batch * number)
         self.places = [(number * len(batch), number * count) for number in range(number)]
@@ -113,7 +118,8 @@ class Limit(asyncio.Protocol):
                 partition, _, offset, *_ = ASKED.unpack(reader.take(ASKED.size))
                 reader.tags()
                 end = offset + (1 << 40)  # there is always more
-                body += ANSWERED.pack(partition, 0, end, end, 0, 0, -1), uvarint(len(chunk.data) + 1), chunk.moved_to(offset), b'\x00'
+                body += ANSWERED.pack(partition, 0, end, end, 0, 0,
+                                      -1), uvarint(len(chunk.data) + 1), chunk.moved_to(offset), b'\x00'
             body.append(b'\x00')
         return [*body, b'\x00']
 

@@ -1,10 +1,12 @@
-"""What a person with an ordinary client notices: how soon a broker is there, how long a record is on its way, how long a
+"""What a person with an ordinary client notices: how soon a broker is there, how long a record is on its way, how long
+a
 group takes to share out its partitions. This broker and Apache Kafka, side by side.
 
     python -m benchmarks.clients                # some minutes
     python -m benchmarks.clients --quick        # one short round, to see whether it works
 
-The client is confluent-kafka for both. Servers take turns within a round; ratios are taken within a round, and the median of
+The client is confluent-kafka for both. Servers take turns within a round; ratios are taken within a round, and the
+median of
 the rounds is reported, with the extremes.
 """
 import argparse
@@ -29,7 +31,8 @@ RESULTS = ROOT / 'benchmarks' / 'results'
 OURS, KAFKA, FIXTURE, LIMIT = 'kafka_scratch', 'Apache Kafka', 'kafka_scratch, as a fixture', 'the limit'
 PATIENCE = 60  # seconds: never what is measured, only when we give up
 # The same for both. Heartbeats set the pace of a rebalance: members hear of it when they report the next time.
-SETTINGS = {'group.initial.rebalance.delay.ms': 0, 'offsets.topic.num.partitions': 5, 'offsets.topic.replication.factor': 1,
+SETTINGS = {'group.initial.rebalance.delay.ms': 0, 'offsets.topic.num.partitions': 5,
+            'offsets.topic.replication.factor': 1,
             'group.consumer.heartbeat.interval.ms': 500, 'group.consumer.min.heartbeat.interval.ms': 500,
             'group.coordinator.append.linger.ms': 0}
 PARTITIONS, HEARTBEAT = 12, 500
@@ -83,7 +86,8 @@ def start_fixture(scratch: Path) -> float:
 
 
 def start_kafka(scratch: Path) -> float:
-    "On a new directory, which has to be formatted first: that is what a fixture would do. The formatting is not counted."
+    """On a new directory, which has to be formatted first: that is what a fixture would do. The formatting is not
+    counted."""
     kafka = real_kafka.RealKafka(scratch / f'start-{time.monotonic_ns()}', heap='1g')
     kafka.format()
     began = time.monotonic()
@@ -98,7 +102,8 @@ def start_kafka(scratch: Path) -> float:
 
 def write_properties(scratch: Path, port: int, directory: Path | None = None) -> Path:
     path = scratch / f'{port}.properties'
-    settings = {**SETTINGS, 'listeners': f'PLAINTEXT://127.0.0.1:{port}', 'log.dirs': directory or scratch / f'logs-{port}', 'node.id': 1}
+    settings = {**SETTINGS, 'listeners': f'PLAINTEXT://127.0.0.1:{port}',
+                'log.dirs': directory or scratch / f'logs-{port}', 'node.id': 1}
     path.write_text(''.join(f'{name}={value}\n' for name, value in settings.items()))
     return path
 
@@ -161,7 +166,8 @@ class Echo(Lane):
 
 
 def latencies(lanes: dict[str, Lane], count: int, pause: float) -> dict[str, list[float]]:
-    """Seconds from `produce` to the consumer's hands, record by record: one record to each lane in turn, one every `pause` seconds,
+    """Seconds from `produce` to the consumer's hands, record by record: one record to each lane in turn, one every
+    `pause` seconds,
     so that all of them see the same minutes of this machine."""
     deadline = time.monotonic() + PATIENCE + count * len(lanes) * pause
     receivers = [threading.Thread(target=lane.receive_all, args=(count, deadline)) for lane in lanes.values()]
@@ -262,20 +268,23 @@ def measure(rounds: int, count: int, scratch: Path) -> list[dict]:
         note(f'round {number + 1}/{rounds}  {what}  {server}: {seconds * 1000:,.1f} ms')
         cells.append({'round': number, 'what': what, 'server': server, 'seconds': seconds})
 
-    starters = {OURS: start_ours, FIXTURE: start_fixture, LIMIT: start_limit, **({} if reason else {KAFKA: start_kafka})}
+    starters = {OURS: start_ours, FIXTURE: start_fixture, LIMIT: start_limit,
+                **({} if reason else {KAFKA: start_kafka})}
     for number in range(rounds):
         for server, starter in starters.items():
             add(number, 'start', server, starter(scratch))
 
     with ExitStack() as stack:
         port = processes.free_port()
-        process = stack.enter_context(processes.running([ROOT / 'your_program.sh', write_properties(scratch, port)], scratch / 'ours.out', cwd=ROOT))
+        process = stack.enter_context(processes.running([ROOT / 'your_program.sh', write_properties(scratch, port)],
+                                                        scratch / 'ours.out', cwd=ROOT))
         processes.wait_for_port(port, process, output=scratch / 'ours.out')
         servers = {OURS: f'127.0.0.1:{port}'}
         if not reason:
             kafka = stack.enter_context(real_kafka.RealKafka(scratch / 'kafka', SETTINGS, heap='1g'))
             servers[KAFKA] = f'127.0.0.1:{kafka.port}'
-        topics = {f'{what}-{number}': partitions for number in range(-1, rounds) for what, partitions in (('latency', 1), ('shared', PARTITIONS))}
+        topics = {f'{what}-{number}': partitions for number in range(-1, rounds) for what,
+                  partitions in (('latency', 1), ('shared', PARTITIONS))}
         for bootstrap in servers.values():
             create_topics(bootstrap, topics)
         for number in range(-1, rounds):  # the first round warms up
@@ -296,29 +305,36 @@ def measure(rounds: int, count: int, scratch: Path) -> list[dict]:
 # --- The report -------------------------------------------------------------------------------------------------------
 
 ROWS = {'start': ('from start to the first answer', LIMIT + ' here is a Python that only binds a port'),
-        'latency p50': ('a record from `produce` to the consumer, half of them within', 'one record to each in turn, every 2 ms, acks=all; the limit is one socket, there and back'),
+        'latency p50': ('a record from `produce` to the consumer, half of them within',
+                        'one record to each in turn, every 2 ms, acks=all; the limit is one socket, there and back'),
         'latency p99': ('… 99 of 100 within', ''),
-        'classic first': ('classic group: first member has all 12 partitions after', f'heartbeats every {HEARTBEAT} ms'),
-        'classic second': ('… a second one came, and each has 6 after', 'two rebalances, since the assignment is cooperative'),
+        'classic first': ('classic group: first member has all 12 partitions after',
+                          f'heartbeats every {HEARTBEAT} ms'),
+        'classic second': ('… a second one came, and each has 6 after',
+                           'two rebalances, since the assignment is cooperative'),
         'classic leave': ('… it left, and the first has all after', ''),
         'consumer first': ('KIP-848 group: first member has all', f'heartbeats every {HEARTBEAT} ms'),
         'consumer second': ('… a second one came', ''), 'consumer leave': ('… it left', '')}
 
 
 def table(cells: list[dict]) -> list[str]:
-    lines = [f'| | {OURS} | as a fixture | {KAFKA} | the limit | Kafka takes … times as long | |', '|---|--:|--:|--:|--:|--:|---|']
+    lines = [f'| | {OURS} | as a fixture | {KAFKA} | the limit | Kafka takes … times as long | |',
+             '|---|--:|--:|--:|--:|--:|---|']
     for what, (title, remark) in ROWS.items():
-        found = {server: {cell['round']: cell['seconds'] for cell in cells if cell['what'] == what and cell['server'] == server}
+        found = {server: {cell['round']: cell['seconds'] for cell in cells if cell['what'] == what
+                          and cell['server'] == server}
                  for server in (OURS, FIXTURE, KAFKA, LIMIT)}
         shown = [f'{statistics.median(values.values()) * 1000:,.1f} ms' if values else '–' for values in found.values()]
-        ratios = sorted(found[KAFKA][number] / seconds for number, seconds in found[OURS].items() if number in found[KAFKA])
+        ratios = sorted(found[KAFKA][number] / seconds for number,
+                        seconds in found[OURS].items() if number in found[KAFKA])
         ratio = f'{statistics.median(ratios):.2f} ({ratios[0]:.2f}–{ratios[-1]:.2f})' if ratios else '–'
         lines.append(f'| {title} | {" | ".join(shown)} | {ratio} | {remark} |')
     return lines
 
 
 def write_report(run: dict, results: Path) -> str:
-    text = '\n'.join(['# Clients', '', run['machine'], '', f'Medians of {run["rounds"]} rounds; ratios within a round, with the extremes.', '',
+    text = '\n'.join(['# Clients', '', run['machine'], '',
+                      f'Medians of {run["rounds"]} rounds; ratios within a round, with the extremes.', '',
                       *table(run['cells']), ''])
     (results / 'clients.md').write_text(text)
     return text
@@ -343,7 +359,8 @@ def main() -> None:
         neighbours = machine.Neighbours()
         with tempfile.TemporaryDirectory() as scratch:
             cells = measure(options.rounds, options.records, Path(scratch))
-        raw.write_text(json.dumps({'machine': f'{machine.describe()} {neighbours.describe()}', 'rounds': options.rounds, 'cells': cells}, indent=1))
+        raw.write_text(json.dumps({'machine': f'{machine.describe()} {neighbours.describe()}', 'rounds': options.rounds,
+                                   'cells': cells}, indent=1))
     print(write_report(json.loads(raw.read_text()), options.results))
 
 

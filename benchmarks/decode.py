@@ -1,7 +1,9 @@
 """What `pipeline` starts in a Python of its own: one reader over log files, timed, its result as a line of JSON.
 
-    python -m benchmarks.decode arrow DIRECTORY [--processes 2]   # records to Arrow, checksums checked, every default column
-    python -m benchmarks.decode limit DIRECTORY                   # checksums and decompression of the same bytes, nothing else
+    python -m benchmarks.decode arrow DIRECTORY [--processes 2]   # records to Arrow, checksums checked, every default
+    column
+    python -m benchmarks.decode limit DIRECTORY                   # checksums and decompression of the same bytes,
+    nothing else
     python -m benchmarks.decode taught DIRECTORY --records 100000 # the plain Python reader, on the first records
     python -m benchmarks.decode image DIRECTORY                   # a metadata log, folded into Arrow tables
 """
@@ -29,7 +31,8 @@ def mapped(path: Path) -> mmap.mmap:
 
 
 def to_arrow(paths: list[Path]) -> dict:
-    "All records of segments as Arrow batches; what they add up to. The batches are let go one by one, as a pipeline does."
+    """All records of segments as Arrow batches; what they add up to. The batches are let go one by one, as a pipeline
+    does."""
     from kafka_scratch.spark.columns import RECORD_COLUMNS, BufferPool, record_batches
     from kafka_scratch.spark.headers import Damage, scan
     wanted = [name for name in RECORD_COLUMNS if name not in ('key_size', 'value_size')]
@@ -60,7 +63,8 @@ def limit(paths: list[Path]) -> dict:
         for start in range(0, len(buf), piece):
             crc32c(view[start:start + piece])
         headers, _ = scan(buf)
-        for at, length, codec in zip(headers.position.tolist(), headers.size.tolist(), (headers.attributes & CODEC_BITS).tolist()):
+        for at, length, codec in zip(headers.position.tolist(), headers.size.tolist(),
+                                     (headers.attributes & CODEC_BITS).tolist()):
             if codec:
                 decompress(codec, view[at + HEADER_SIZE:at + length])
     return {'bytes': size}
@@ -101,7 +105,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('what', choices=['arrow', 'limit', 'taught', 'image'])
     parser.add_argument('directory', type=Path)
-    parser.add_argument('--processes', type=int, default=1, help='as many as share the segments, as the workers of Spark do')
+    parser.add_argument('--processes', type=int, default=1,
+                        help='as many as share the segments, as the workers of Spark do')
     parser.add_argument('--records', type=int, default=100_000)
     parser.add_argument('--warm', type=Path, help='read this first, untimed, so that compiled code is loaded')
     options = parser.parse_args()
@@ -112,7 +117,8 @@ def main() -> None:
     if options.processes > 1:
         with get_context('fork').Pool(options.processes) as pool:   # forked when everything is warm
             shares = [paths[number::options.processes] for number in range(options.processes)]
-            pool.map(measured, [(read, segments_in(options.warm or options.directory))] * options.processes, chunksize=1)
+            pool.map(measured, [(read, segments_in(options.warm or options.directory))] * options.processes,
+                     chunksize=1)
             began = time.perf_counter()
             found = add(pool.map(measured, [(read, share) for share in shares], chunksize=1))
             found['seconds'] = time.perf_counter() - began

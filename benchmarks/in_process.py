@@ -52,18 +52,22 @@ def framed(version: int, request) -> bytes:
 
 
 def produce(topic_id: bytes, partitions: range, records: int) -> bytes:
-    batch = write_batch([Record(offset_delta=n, value=b'x' * 100) for n in range(records)], base_timestamp=NOON, max_timestamp=NOON)
+    batch = write_batch([Record(offset_delta=n, value=b'x' * 100) for n in range(records)], base_timestamp=NOON,
+                        max_timestamp=NOON)
     data = [PartitionProduceData(index=index, records=bytes(batch)) for index in partitions]
-    return framed(13, ProduceRequest(acks=1, timeout_ms=1000, topic_data=[TopicProduceData(topic_id=topic_id, partition_data=data)]))
+    return framed(13, ProduceRequest(acks=1, timeout_ms=1000, topic_data=[TopicProduceData(topic_id=topic_id,
+        partition_data=data)]))
 
 
 def fetch(topic_id: bytes, partitions: int) -> bytes:
     wanted = [FetchPartition(partition=index, fetch_offset=3, partition_max_bytes=200) for index in range(partitions)]
-    return framed(16, FetchRequest(max_wait_ms=0, min_bytes=1, topics=[FetchTopic(topic_id=topic_id, partitions=wanted)]))
+    return framed(16, FetchRequest(max_wait_ms=0, min_bytes=1, topics=[FetchTopic(topic_id=topic_id,
+        partitions=wanted)]))
 
 
 def metadata(*names: str) -> bytes:
-    return framed(12, MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False))
+    return framed(12, MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names],
+                                      allow_auto_topic_creation=False))
 
 
 async def member_of(connection: Connection) -> str:
@@ -78,7 +82,8 @@ async def member_of(connection: Connection) -> str:
 def join(member_id: str) -> bytes:
     module = sys.modules[APIS[11].request.__module__]
     protocols = [module.JoinGroupRequestProtocol(name='range', metadata=bytes(6))]
-    return framed(3, module.JoinGroupRequest(group_id='group', session_timeout_ms=30_000, rebalance_timeout_ms=30_000, member_id=member_id,
+    return framed(3, module.JoinGroupRequest(group_id='group', session_timeout_ms=30_000, rebalance_timeout_ms=30_000,
+                                             member_id=member_id,
                                              protocol_type='consumer', protocols=protocols))
 
 
@@ -87,7 +92,8 @@ async def cases(connection: Connection, topics: dict) -> dict[str, list[bytes]]:
     for index in range(4):
         for _ in range(8): connection.data_received(produce(read, range(index, index + 1), 1))
     member_id = await member_of(connection)
-    heartbeat = sys.modules[APIS[12].request.__module__].HeartbeatRequest(group_id='group', generation_id=0, member_id=member_id)
+    heartbeat = sys.modules[APIS[12].request.__module__].HeartbeatRequest(group_id='group', generation_id=0,
+        member_id=member_id)
     return {
         'ApiVersions': [framed(4, ApiVersionsRequest(client_software_name='bench', client_software_version='1'))],
         'Metadata': [metadata('read')],
@@ -115,12 +121,15 @@ def measure(connection: Connection, frames: list[bytes], rounds: int) -> float:
 
 async def run(fast: bool, rounds: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as place:
-        config = read_config(f'listeners=PLAINTEXT://127.0.0.1:0\nlog.dirs={place}/logs\noffsets.topic.num.partitions=1')
+        config = read_config(
+            f'listeners=PLAINTEXT://127.0.0.1:0\nlog.dirs={place}/logs\noffsets.topic.num.partitions=1')
         server = await Server(make_node(config), fast=fast).start()
-        server.node.controller.write([record for name in ('written', 'read') for record in topic_records(name, [[1]] * 4)])
+        server.node.controller.write([record for name in ('written', 'read') for record in topic_records(name,
+            [[1]] * 4)])
         connection = Connection(server.acceptors[0])
         connection.connection_made(Nowhere())
-        found = {name: measure(connection, frames, rounds) for name, frames in (await cases(connection, server.node.image.topics)).items()}
+        found = {name: measure(connection, frames, rounds) for name, frames in (await cases(connection,
+            server.node.image.topics)).items()}
         connection.connection_lost(None)
         await server.stop()
         return found

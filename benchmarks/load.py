@@ -1,8 +1,10 @@
 """A load generator: N connections, D requests in flight on each, closed loop.
 
 It must cost less than the servers it measures, so it is one epoll loop over raw sockets: requests are built before the
-clock starts, with a ring of correlation ids already in place, and pipelined answers are verified a whole read at a time.
-Every answer's length and correlation id is compared; the first and the last answer of each connection are parsed in full.
+clock starts, with a ring of correlation ids already in place, and pipelined answers are verified a whole read at a
+time.
+Every answer's length and correlation id is compared; the first and the last answer of each connection are parsed in
+full.
 
     python -m benchmarks.load --port 9092 --connections 50
     python -m benchmarks.load --port 9092 --in-flight 64 --topic orders --partitions 3
@@ -53,7 +55,8 @@ class Ring:
         self.prefixes = [LENGTH_AND_CORRELATION_ID.pack(answer_size - 4, FIRST_CORRELATION_ID + number)
                          for number in range(self.size)]
         self.request_size, self.answer_size = len(question.request), answer_size
-        self.room = min(in_flight * answer_size + 1, 1 << 16)  # what to ask from a socket: larger buffers cost an mmap each
+        # what to ask from a socket: larger buffers cost an mmap each
+        self.room = min(in_flight * answer_size + 1, 1 << 16)
         # The ring and its beginning again, so that no run of neighbours ever wraps.
         self.block = memoryview(b''.join(self.requests + self.requests[:in_flight]))
         # Byte 0 of every expected prefix, byte 1 of every one, ...: what strided slices of a read are compared with.
@@ -328,13 +331,15 @@ def question_of(options: argparse.Namespace) -> Question:
 
 
 def main() -> None:
-    "Load a Kafka server on 127.0.0.1 with ApiVersions v4; with DescribeTopicPartitions v0 (--topic); or with --requests."
+    """Load a Kafka server on 127.0.0.1 with ApiVersions v4; with DescribeTopicPartitions v0 (--topic); or with
+    --requests."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument('--port', type=int, required=True)
     parser.add_argument('--topic', help='ask for this topic instead of for ApiVersions')
     parser.add_argument('--partitions', type=int, default=1, help='how many partitions the topic has')
     parser.add_argument('--distinct', action='store_true', help='with --topic: no two requests alike')
-    parser.add_argument('--requests', type=Path, help='a file of Produce or Fetch requests, all of one size, to send in turn')
+    parser.add_argument('--requests', type=Path,
+                        help='a file of Produce or Fetch requests, all of one size, to send in turn')
     parser.add_argument('--connections', type=int, default=1)
     parser.add_argument('--in-flight', type=int, default=1, help='requests under way on each connection')
     parser.add_argument('--seconds', type=float, default=2)
@@ -351,7 +356,8 @@ def main() -> None:
     print(f'{result.rate:,.0f} requests/s  p50 {result.p50 * 1e6:,.0f} µs  p99 {result.p99 * 1e6:,.0f} µs  '
           f'({result.requests:,} in {result.seconds:.2f} s, load generator {result.load_cpu:.0%} of a core)')
     if result.requests_per_cpu_second:
-        print(f'server: {result.server_cpu:.0%} of a core, {result.requests_per_cpu_second:,.0f} requests per CPU-second')
+        print(
+            f'server: {result.server_cpu:.0%} of a core, {result.requests_per_cpu_second:,.0f} requests per CPU-second')
 
 
 if __name__ == '__main__':

@@ -1,12 +1,15 @@
 """Small Produce and Fetch requests, side by side: this broker, the fastest server there could be, and Apache Kafka.
 
-    python -m benchmarks.log_requests             # about a quarter of an hour; Kafka takes part when Java and its jars are here
+    python -m benchmarks.log_requests             # about a quarter of an hour; Kafka takes part when Java and its jars
+    are here
     python -m benchmarks.log_requests --quick     # two minutes: does everything work?
     python -m benchmarks.log_requests --profile   # where this broker spends its time, function by function
 
-Built as `requests` is: all servers run at the same time, and the load goes from one to the next within each round. Kafka
+Built as `requests` is: all servers run at the same time, and the load goes from one to the next within each round.
+Kafka
 creates the topics and fills the one that is read; this broker starts on a copy of that directory. No two neighbouring
-requests are alike: a batch comes from a pool of a thousand, and a Fetch starts at a random offset of a random partition.
+requests are alike: a batch comes from a pool of a thousand, and a Fetch starts at a random offset of a random
+partition.
 """
 import argparse
 import json
@@ -33,7 +36,8 @@ WRITTEN, READ = 'written', 'read'  # one topic is written to, the other one is r
 TOPICS = {WRITTEN: PARTITIONS, READ: PARTITIONS}
 VALUE_SIZE = 100
 FETCH_BYTES = 1000                 # partition_max_bytes: five whole batches of one record, and the beginning of a sixth
-KEEP_OFF = 100                     # batches at the end of the log that no Fetch starts at, so that all answers are equally long
+# batches at the end of the log that no Fetch starts at, so that all answers are equally long
+KEEP_OFF = 100
 PROFILED = ('produce-1', 'produce-10', 'produce-150', 'produce-4x1', 'fetch', 'fetch-2')
 TOP = 25                           # functions in a profile
 
@@ -41,14 +45,18 @@ TOP = 25                           # functions in a profile
 def batches(count: int, records: int, chance: random.Random) -> list[bytes]:
     "Batches as a producer sends them, no two alike: `records` records of 100 bytes each, no key."
     now = time.time_ns() // 1_000_000
-    return [metadata_log.batch(0, records, b''.join(metadata_log.record(delta, chance.randbytes(VALUE_SIZE)) for delta in range(records)),
+    return [metadata_log.batch(0, records, b''.join(metadata_log.record(delta,
+        chance.randbytes(VALUE_SIZE)) for delta in range(records)),
                                timestamp=now) for _ in range(count)]
 
 
-def produce_pool(topic: bytes | str, records: int, version: int, acks: int, partitions: int = 1, count: int = load.RING) -> list[bytes]:
+def produce_pool(topic: bytes | str, records: int, version: int, acks: int, partitions: int = 1,
+                 count: int = load.RING) -> list[bytes]:
     "Produce requests that go to the partitions in turn: a batch for each of `partitions` neighbours."
     made = batches(count, records, random.Random(records))
-    return [wire.produce_request(topic, {(number + more) % PARTITIONS: made[number - more] for more in range(partitions)}, version, acks)
+    return [wire.produce_request(topic,
+                                 {(number + more) % PARTITIONS: made[number - more] for more in range(partitions)},
+                                 version, acks)
             for number in range(count)]
 
 
@@ -69,9 +77,11 @@ def prepare_questions(scratch: Path, topics: dict[str, bytes], filled: int) -> d
         'produce-1-v11': ('Produce v11, acks=all, 1 record of 100 B', produce_pool(WRITTEN, 1, 11, -1)),
         'produce-10': ('Produce v13, acks=all, 10 records of 100 B', produce_pool(written, 10, 13, -1)),
         'produce-10-leader': ('Produce v13, acks=1, 10 records of 100 B', produce_pool(written, 10, 13, 1)),
-        'produce-4x1': (f'Produce v13, acks=all, {PARTITIONS} partitions, 1 record of 100 B each', produce_pool(written, 1, 13, -1, PARTITIONS)),
+        'produce-4x1': (f'Produce v13, acks=all, {PARTITIONS} partitions, 1 record of 100 B each',
+                        produce_pool(written, 1, 13, -1, PARTITIONS)),
         'fetch': (f'Fetch v16, up to {FETCH_BYTES} B from a random offset', fetch_pool(read, filled)),
-        'fetch-2': (f'Fetch v16, 2 partitions, up to {FETCH_BYTES} B from a random offset of each', fetch_pool(read, filled, 2))}
+        'fetch-2': (f'Fetch v16, 2 partitions, up to {FETCH_BYTES} B from a random offset of each',
+                    fetch_pool(read, filled, 2))}
     return {key: wire.write_pool(scratch / f'{key}.requests', pool, name) for key, (name, pool) in pools.items()}
 
 
@@ -82,7 +92,8 @@ def topic_ids(port: int) -> dict[str, bytes]:
 def wait_until_led(port: int, topic: bytes, batch: bytes) -> None:
     "A new partition has a leader in the metadata a little before that leader knows of it."
     request = wire.produce_request(topic, dict.fromkeys(range(PARTITIONS), batch))
-    wire.wait_for(lambda: not any(error for error, _ in wire.parse_produce(wire.exchange(port, request), 13).values()), 30,
+    wire.wait_for(lambda: not any(error for error, _ in wire.parse_produce(wire.exchange(port, request), 13).values()),
+                  30,
                   'every partition taking a batch')
 
 
@@ -134,13 +145,15 @@ def compare(servers: list[Server], question: wire.Question, count: int = 100) ->
     for request in question.pool[:count]:
         answers = {server.name: wire.exchange(next(iter(server.ports.values())), request) for server in servers}
         if len(set(answers.values())) > 1:
-            raise wire.WrongAnswer(f'different answers to {request.hex()}: { {name: each.hex() for name, each in answers.items()} }')
+            raise wire.WrongAnswer(
+                f'different answers to {request.hex()}: { {name: each.hex() for name, each in answers.items()} }')
     if len(servers) > 1:
         note(f'{count} Fetch answers of {" and ".join(server.name for server in servers)} are the same, byte for byte')
 
 
 def warm_up(server: Server, questions: dict[str, wire.Question], seconds: float) -> None:
-    "Kafka's code is compiled while it runs: every question until its rate stays, in the mode that uses most of its threads."
+    """Kafka's code is compiled while it runs: every question until its rate stays, in the mode that uses most of its
+    threads."""
     for key, question in questions.items():
         rates = [run_load(server, key, question, (50, 1), seconds / 4)['rate'] for _ in range(4)]
         note(f'warming up {server.name}, {key}: {" → ".join(f"{rate:,.0f}" for rate in rates)} requests/s')
@@ -174,17 +187,21 @@ def profile(scratch: Path, seconds: float, filled: int) -> dict:
     log_dir, found = scratch / 'kafka_scratch-logs', {}
     topics = prepare_by_hand(scratch, log_dir, filled)
     questions = prepare_questions(scratch, topics, filled)
-    questions['produce-150'] = wire.write_pool(scratch / 'produce-150.requests', produce_pool(topics[WRITTEN], 150, 13, -1, count=64),
-                                               'Produce v13, acks=all, 150 records of 100 B: as full as a producer makes a batch')
+    questions['produce-150'] = wire.write_pool(scratch / 'produce-150.requests',
+                                               produce_pool(topics[WRITTEN], 150, 13, -1, count=64),
+                                               'Produce v13, acks=all, 150 records of 100 B: as full as a producer '
+                                               'makes a batch')
     for key in PROFILED:
         question, output = questions[key], scratch / f'{key}.prof'
         with ExitStack() as stack:
             own_dir = shutil.copytree(log_dir, scratch / f'profiled-{key}')
-            port, pid = start_broker(Stage(scratch, stack, {}), own_dir, f'profiled-{key}', 'benchmarks.profiled', output)
+            port, pid = start_broker(Stage(scratch, stack, {}), own_dir, f'profiled-{key}', 'benchmarks.profiled',
+                                     output)
             load.measure(port, question, seconds=.2)
             os.kill(pid, signal.SIGUSR1)
             done = load.measure(port, question, in_flight=64, seconds=seconds, warm_up=0)
-        found[question.name] = {'requests': done.requests, 'rate': done.rate, 'functions': functions(output, done.requests)}
+        found[question.name] = {'requests': done.requests, 'rate': done.rate,
+                                'functions': functions(output, done.requests)}
         note(f'profiled: {key}')
     return {'machine': machine.describe(), 'seconds': seconds, 'profiles': found}
 
@@ -192,9 +209,11 @@ def profile(scratch: Path, seconds: float, filled: int) -> dict:
 def functions(path: Path, requests: int) -> list[dict]:
     "The functions with the most time of their own; times in seconds per request."
     stats = pstats.Stats(str(path)).stats
-    rows = [{'function': function_name(*place), 'calls': calls / requests, 'own': own / requests, 'with_callees': cumulative / requests}
+    rows = [{'function': function_name(*place), 'calls': calls / requests, 'own': own / requests,
+             'with_callees': cumulative / requests}
             for place, (_, calls, own, cumulative, _) in stats.items()]
-    served = [row for row in rows if row['calls'] > .01]  # what runs once a second, or when the broker stops, isn't of interest
+    # what runs once a second, or when the broker stops, isn't of interest
+    served = [row for row in rows if row['calls'] > .01]
     return sorted(served, key=lambda row: -row['own'])[:TOP]
 
 
@@ -204,15 +223,18 @@ def function_name(file: str, line: int, name: str) -> str:
 
 
 def main() -> None:
-    "Measure small Produce and Fetch requests of this broker beside a canned server and Apache Kafka; write table and plots."
+    """Measure small Produce and Fetch requests of this broker beside a canned server and Apache Kafka; write table and
+    plots."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument('--rounds', type=int, default=9, help='interleaved rounds; the median is reported')
     parser.add_argument('--seconds', type=float, default=.7, help='per cell and round')
     parser.add_argument('--warm-up', type=float, default=8, help='seconds per question that Kafka is warmed up for')
-    parser.add_argument('--batches', type=int, default=20_000, help='how many batches each partition holds that is read')
+    parser.add_argument('--batches', type=int, default=20_000,
+                        help='how many batches each partition holds that is read')
     parser.add_argument('--results', type=Path, default=RESULTS, help='where table, plots and raw figures go')
     parser.add_argument('--quick', action='store_true', help='one short round, to see whether it works')
-    parser.add_argument('--profile', action='store_true', help='run this broker alone, under cProfile, and print where the time goes')
+    parser.add_argument('--profile', action='store_true',
+                        help='run this broker alone, under cProfile, and print where the time goes')
     parser.add_argument('--redraw', action='store_true', help='only write table and plots again, from the raw figures')
     options = parser.parse_args()
     machine.need('uvloop', 'matplotlib', 'crc32c')
@@ -226,7 +248,8 @@ def main() -> None:
             found = (profile(Path(scratch), max(options.seconds * 4, 1), options.batches) if options.profile else
                      run(Path(scratch), options.rounds, options.seconds, options.warm_up, options.batches))
             raw.write_text(json.dumps(found, indent=1))
-    print((report.write_profile if options.profile else report.write_log_requests)(json.loads(raw.read_text()), options.results))
+    print((report.write_profile if options.profile else report.write_log_requests)(json.loads(raw.read_text()),
+        options.results))
 
 
 if __name__ == '__main__':

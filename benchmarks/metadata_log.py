@@ -105,8 +105,10 @@ def feature_level(name: str, level: int) -> bytes:
 
 def register_broker(broker: int, incarnation: bytes, directory: bytes, epoch: int) -> bytes:
     "RegisterBrokerRecord v3, unfenced, one listener, one log directory (tagged field 0)."
-    host = compact_string('PLAINTEXT') + compact_string(f'broker-{broker}.example') + struct.pack('>Hh', 9092, 0) + b'\x00'
-    features = b''.join(compact_string(name) + struct.pack('>hh', low, high) + b'\x00' for name, low, high in BROKER_FEATURES)
+    host = compact_string('PLAINTEXT') + compact_string(f'broker-{broker}.example') + struct.pack('>Hh', 9092,
+        0) + b'\x00'
+    features = b''.join(compact_string(name) + struct.pack('>hh', low, high) + b'\x00' for name, low,
+                        high in BROKER_FEATURES)
     log_dirs = uvarint(2) + directory
     return value(REGISTER_BROKER, 3, struct.pack('>i?', broker, False) + incarnation + struct.pack('>q', epoch)
                  + uvarint(2) + host + uvarint(len(BROKER_FEATURES) + 1) + features + b'\x00' + b'\x00\x00'
@@ -195,7 +197,8 @@ class Writer:
         yield self._batch(1, leader_change(1), CONTROL)
         yield self._batch_of([feature_level(name, level) for name, level in FEATURES.items()])
         for broker in self.brokers:
-            yield self._batch_of([register_broker(broker, random_id(self.chance), self.directories[broker], self.offset)])
+            yield self._batch_of([register_broker(broker, random_id(self.chance), self.directories[broker],
+                                                  self.offset)])
 
     def topics(self) -> Iterator[bytes]:
         "One batch a topic."
@@ -290,7 +293,8 @@ def write_topics(log_dir, topics: dict[str, int]) -> None:
     for name, partitions in topics.items():
         topic_id = random_id(chance)
         batches.append([value(TOPIC, 0, compact_string(name) + topic_id + b'\x00')]
-                       + [partition_value(partition, topic_id, (1,), {1: directory}) for partition in range(partitions)])
+                       + [partition_value(partition, topic_id, (1,),
+                                          {1: directory}) for partition in range(partitions)])
     for values in batches:
         parts.append(batch(offset, len(values), b''.join(record(delta, each) for delta, each in enumerate(values))))
         offset += len(values)

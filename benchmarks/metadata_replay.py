@@ -62,7 +62,8 @@ def fold(payloads) -> dict[str, int]:
         kind, data = payload['type'], payload['data']
         if kind == 'PARTITION_RECORD':
             partitions[data['topicId'], data['partitionId']] = SimpleNamespace(
-                isr=data['isr'], leader=data['leader'], leader_epoch=data['leaderEpoch'], partition_epoch=data['partitionEpoch'])
+                isr=data['isr'], leader=data['leader'], leader_epoch=data['leaderEpoch'],
+                partition_epoch=data['partitionEpoch'])
         elif kind == 'PARTITION_CHANGE_RECORD':
             state = partitions[data['topicId'], data['partitionId']]
             state.partition_epoch += 1
@@ -104,7 +105,8 @@ def _wait(process: subprocess.Popen) -> dict:
 def run_replay(log_dir: Path, totals: dict, accelerated: bool) -> dict:
     "Replay in a fresh Python; compare the image it built with what the log holds."
     command = [sys.executable, '-m', 'benchmarks.metadata_replay', '--replay', str(log_dir)]
-    done = subprocess.run(command + ([] if accelerated else ['--no-crc32c']), cwd=ROOT, capture_output=True, text=True, timeout=LIMIT)
+    done = subprocess.run(command + ([] if accelerated else ['--no-crc32c']), cwd=ROOT, capture_output=True, text=True,
+                          timeout=LIMIT)
     if done.returncode:
         raise RuntimeError(f'replay ended with code {done.returncode}:\n{done.stderr[-2000:]}')
     result = json.loads(done.stdout)
@@ -167,12 +169,18 @@ def measure(found: list[Case], rounds: int) -> None:
 
 def introduction(sentence: str, rounds: int, neighbours: machine.Neighbours) -> str:
     "What stands above the tables."
-    return '\n'.join(['# Replaying the metadata log', '', f'{machine.describe()} {neighbours.describe()}', '', sentence, '',
-                      f'Medians of {rounds} interleaved runs. "Times faster" and "times less CPU" compare with the best of the '
-                      'ways to run kafka-dump-log; the second holds still on a busy machine. That tool prints every record and '
-                      'keeps nothing; the replay prints nothing, and ends with the whole image in memory. Growth is what the '
-                      'resident memory gained while the image was built. The image keeps most partitions as bytes; "every '
-                      'partition read" is the time to decode them all afterwards, which a broker never has to do at once. '
+    return '\n'.join(['# Replaying the metadata log', '', f'{machine.describe()} {neighbours.describe()}', '', sentence,
+                      '',
+                      f'Medians of {rounds} interleaved runs. "Times faster" and "times less CPU" compare with the '
+                      f'best of the '
+                      'ways to run kafka-dump-log; the second holds still on a busy machine. That tool prints every '
+                      'record and '
+                      'keeps nothing; the replay prints nothing, and ends with the whole image in memory. Growth is '
+                      'what the '
+                      'resident memory gained while the image was built. The image keeps most partitions as bytes; '
+                      '"every '
+                      'partition read" is the time to decode them all afterwards, which a broker never has to do at '
+                      'once. '
                       'After every replay the image\'s topics, partitions, leaders, ISRs and epochs were added up and '
                       'compared with what the log was written from.', ''])
 
@@ -193,7 +201,8 @@ def table(written: Written, found: list[Case], title: str) -> str:
         seconds, cpu, growth, look = (case.median(key) for key in ('seconds', 'cpu', 'growth', 'look'))
         each = sorted(run['seconds'] for run in case.runs)
         lines.append('| ' + ' | '.join([
-            case.name, f'{seconds:.2f}', f'{each[0]:.2f}, {each[-1]:.2f}', f'{written.records / seconds:,.0f}', f'{cpu:.2f}',
+            case.name, f'{seconds:.2f}', f'{each[0]:.2f}, {each[-1]:.2f}', f'{written.records / seconds:,.0f}',
+            f'{cpu:.2f}',
             f'{case.median("peak") / 1e6:,.0f} MB', f'{growth / shape.partitions:,.0f} bytes' if growth else '–',
             f'{look:.2f} s' if look else '–', f'{kafka / seconds:.2f}' if kafka else '–',
             f'{kafka_cpu / cpu:.2f}' if kafka else '–']) + ' |')

@@ -1,11 +1,14 @@
-"""Log directories to tables: this package's compiled reader and Spark source, beside `kafka-dump-log` and Spark's own Kafka connector.
+"""Log directories to tables: this package's compiled reader and Spark source, beside `kafka-dump-log` and Spark's own
+Kafka connector.
 
     python -m benchmarks.pipeline                # half an hour; needs Java, Kafka's jars and those of Spark's connector
     python -m benchmarks.pipeline --quick        # three minutes, small data: does everything work?
-    python -m benchmarks.pipeline --only decode  # one of: decode, spark, image, growth; the others stay as the last run left them
+    python -m benchmarks.pipeline --only decode  # one of: decode, spark, image, growth; the others stay as the last run
+    left them
     python -m benchmarks.pipeline --redraw       # only the table and the plot, from the raw figures
 
-A real Kafka stores the records, its own producer writes them. Then everybody reads the same files (the connector: from that
+A real Kafka stores the records, its own producer writes them. Then everybody reads the same files (the connector: from
+that
 Kafka), one after the other, in rounds.
 """
 import argparse
@@ -23,7 +26,8 @@ if __package__ in (None, ''):  # started as a file: make the repository's root i
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 from benchmarks import machine, metadata_log, pipeline_report, processes, real_kafka, spark_connector
 from benchmarks.metadata_log import Shape
-from benchmarks.pipeline_report import (AGAIN, AGGREGATE, CONNECTOR, DECODE, DUMP, EXPORT, IMAGE, IN_SPARK, LIMIT, OURS, OURS_2, ROWS, TAUGHT)
+from benchmarks.pipeline_report import (AGAIN, AGGREGATE, CONNECTOR, DECODE, DUMP, EXPORT, IMAGE, IN_SPARK, LIMIT, OURS,
+                                        OURS_2, ROWS, TAUGHT)
 from benchmarks.processes import note
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,8 +44,10 @@ PRODUCER_HEAP = '512m'
 def fill(kafka: real_kafka.RealKafka, topic: str, codec: str, records: int) -> None:
     "Kafka's own producer writes records of 100 random letters."
     kafka.create_topics({topic: PARTITIONS})
-    real_kafka.run_tool('org.apache.kafka.tools.ProducerPerformance', '--topic', topic, '--num-records', records, '--record-size', RECORD_SIZE,
-                        '--throughput', -1, '--producer-props', f'bootstrap.servers=127.0.0.1:{kafka.port}', f'compression.type={codec}',
+    real_kafka.run_tool('org.apache.kafka.tools.ProducerPerformance', '--topic', topic, '--num-records', records,
+                        '--record-size', RECORD_SIZE,
+                        '--throughput', -1, '--producer-props', f'bootstrap.servers=127.0.0.1:{kafka.port}',
+                        f'compression.type={codec}',
                         heap=PRODUCER_HEAP, timeout=PATIENCE)
 
 
@@ -55,9 +61,11 @@ def topic_dir(scratch: Path, kafka: real_kafka.RealKafka, topic: str) -> Path:
 
 
 def grow(source: Path, target: Path, records: int) -> int:
-    """A partition of at least `records` records: a segment's batches again and again, each copy with the offsets that follow.
+    """A partition of at least `records` records: a segment's batches again and again, each copy with the offsets that
+    follow.
 
-    The base offset is the one field that a broker sets and no checksum covers, so the copies are what a broker would have stored.
+    The base offset is the one field that a broker sets and no checksum covers, so the copies are what a broker would
+    have stored.
     """
     import numpy as np
     from kafka_scratch.spark.headers import scan
@@ -82,7 +90,8 @@ def grow(source: Path, target: Path, records: int) -> int:
 def child(*arguments) -> dict:
     "Run a reader in a fresh Python; what it says, and how long it took with all."
     began = time.perf_counter()
-    done = subprocess.run([sys.executable, '-m', 'benchmarks.decode', *map(str, arguments)], cwd=ROOT, capture_output=True, text=True,
+    done = subprocess.run([sys.executable, '-m', 'benchmarks.decode', *map(str, arguments)], cwd=ROOT,
+                          capture_output=True, text=True,
                           timeout=PATIENCE)
     if done.returncode:
         raise RuntimeError(f'{arguments}: {done.stdout[-500:]}{done.stderr[-2000:]}')
@@ -94,7 +103,8 @@ def dump(paths: list[Path], *decoder: str) -> dict:
     with open(os.devnull, 'wb') as nowhere:
         began = time.perf_counter()
         files = ','.join(map(str, paths))
-        process = subprocess.Popen(real_kafka.command('kafka.tools.DumpLogSegments', *decoder, '--files', files, heap=DUMP_HEAP),
+        process = subprocess.Popen(real_kafka.command('kafka.tools.DumpLogSegments', *decoder, '--files', files,
+                                                      heap=DUMP_HEAP),
                                    stdout=nowhere, stderr=nowhere)
         try:
             _, status, used = os.wait4(process.pid, 0)
@@ -130,7 +140,8 @@ class Run:
                 cell = readers[name]()
                 results[name] = cell.pop('result', None)
                 note(f'round {number + 1}/{self.rounds}  {what}, {data}: {name}: {cell["seconds"]:.3f} s')
-                self.cells.append({'round': number, 'what': what, 'data': data, 'reader': name, 'records_in_data': records, 'bytes_in_data': size,
+                self.cells.append({'round': number, 'what': what, 'data': data, 'reader': name,
+                                   'records_in_data': records, 'bytes_in_data': size,
                                    **cell})
         known = {name: result for name, result in results.items() if result is not None}
         if same and len(set(map(repr, known.values()))) > 1:
@@ -178,7 +189,8 @@ def session(jars: list[Path]):
 
 
 def connector(spark, kafka: real_kafka.RealKafka, topic: str):
-    return (spark.read.format('kafka').option('kafka.bootstrap.servers', f'127.0.0.1:{kafka.port}').option('subscribe', topic)
+    return (spark.read.format('kafka').option('kafka.bootstrap.servers', f'127.0.0.1:{kafka.port}').option('subscribe',
+        topic)
             .option('startingOffsets', 'earliest').option('includeHeaders', 'true').load())
 
 
@@ -191,13 +203,15 @@ def totals(rows) -> list:
     return sorted(tuple(row) for row in rows.collect())
 
 
-def in_spark(run: Run, scratch: Path, kafka, logs: dict[str, Path], topics: dict[str, str], records: int, spark) -> None:
+def in_spark(run: Run, scratch: Path, kafka, logs: dict[str, Path], topics: dict[str, str], records: int,
+             spark) -> None:
     "An aggregate over every record, the same with the rows shipped whole, and an export to Parquet."
     from pyspark.sql import functions as F
     from kafka_scratch.spark.export import export_tables
 
     def sums(rows, size):
-        return totals(rows.groupBy('topic', 'partition').agg(F.count('*'), F.sum(size), F.min('timestamp'), F.max('timestamp')))
+        return totals(rows.groupBy('topic', 'partition').agg(F.count('*'), F.sum(size), F.min('timestamp'),
+                                                             F.max('timestamp')))
 
     def exported(write):
         target = Path(tempfile.mkdtemp(dir=scratch)) / 'out'
@@ -216,9 +230,11 @@ def in_spark(run: Run, scratch: Path, kafka, logs: dict[str, Path], topics: dict
             reader()  # untimed: the JVM compiles what runs often, and the first queries of all take twice as long
         warm = True
         run.measure(AGGREGATE, codec, theirs | ours, records, size)
-        run.measure(ROWS, codec, theirs | {OURS: lambda d=directory: timed(lambda: sums(source(spark, d), F.length('value')))}, records, size)
+        run.measure(ROWS, codec, theirs | {OURS: lambda d=directory: timed(lambda: sums(source(spark, d),
+            F.length('value')))}, records, size)
         run.measure(EXPORT, codec, {
-            CONNECTOR: lambda t=topic: exported(lambda out: connector(spark, kafka, t).write.partitionBy('topic').parquet(str(out))),
+            CONNECTOR: lambda t=topic: exported(lambda out: connector(spark, kafka,
+                                                                      t).write.partitionBy('topic').parquet(str(out))),
             OURS: lambda d=directory: exported(lambda out: export_tables(spark, str(d), str(out), tables=['records']))},
             records, size, same=False)
 
@@ -236,7 +252,8 @@ def image(run: Run, scratch: Path, shape: Shape, spark) -> None:
         def query():
             columns = 'leader_epoch int, partition_epoch int, isr array<int>'
             rows = spark.read.format('kafka-log').option('table', 'partitions').schema(columns).load(str(log_dir))
-            return [tuple(row) for row in rows.selectExpr('count(*)', 'sum(leader_epoch)', 'sum(partition_epoch)', 'sum(size(isr))').collect()]
+            return [tuple(row) for row in rows.selectExpr('count(*)', 'sum(leader_epoch)', 'sum(partition_epoch)',
+                                                          'sum(size(isr))').collect()]
         query()
         readers[IN_SPARK] = lambda: timed(query)
     data = f'{shape.partitions:,} partitions, {shape.changes:,} changes'
@@ -263,7 +280,8 @@ def growth(run: Run, scratch: Path, source_log: Path, sizes: list[int], spark) -
         readers = {OURS_2: lambda: child('arrow', log_dir, '--warm', small, '--processes', 2)}
         if spark:
             def aggregate():
-                return totals(source(spark, log_dir, narrow).groupBy('partition').agg(F.count('*'), F.sum('value_size')))
+                return totals(source(spark, log_dir, narrow).groupBy('partition').agg(F.count('*'),
+                    F.sum('value_size')))
 
             def export():
                 shutil.rmtree(out, ignore_errors=True)
@@ -294,7 +312,8 @@ def measure(scratch: Path, options: argparse.Namespace) -> dict:
     if wanted('image'):
         image(run, scratch, options.shape, spark)
     return {'machine': f'{machine.describe()} {neighbours.withheld()}', 'rounds': options.rounds, 'cells': run.cells,
-            'versions': {package: machine.version(package) for package in ('pyspark', 'pyarrow', 'numba', 'numpy', 'cramjam', 'crc32c')}}
+            'versions': {package: machine.version(package) for package in ('pyspark', 'pyarrow', 'numba', 'numpy',
+                'cramjam', 'crc32c')}}
 
 
 def main() -> None:
@@ -304,8 +323,10 @@ def main() -> None:
     parser.add_argument('--records', type=int, default=5_000_000)
     parser.add_argument('--rounds', type=int, default=3)
     parser.add_argument('--codecs', type=lambda text: text.split(','), default=list(CODECS))
-    parser.add_argument('--growth', type=lambda text: [int(part) for part in text.split(',')], default=[1_000_000, 10_000_000, 100_000_000])
-    parser.add_argument('--scratch', type=Path, help='where the data goes for the time (default: a temporary directory)')
+    parser.add_argument('--growth', type=lambda text: [int(part) for part in text.split(',')],
+                        default=[1_000_000, 10_000_000, 100_000_000])
+    parser.add_argument('--scratch', type=Path,
+                        help='where the data goes for the time (default: a temporary directory)')
     parser.add_argument('--results', type=Path, default=RESULTS, help='where table, plot and raw figures go')
     parser.add_argument('--redraw', action='store_true', help='only write table and plot again, from the raw figures')
     options = parser.parse_args()
@@ -332,7 +353,8 @@ def merged(old: list[dict], new: list[dict]) -> list[dict]:
     key = lambda cell: (cell['what'], '' if cell['what'] == 'growth' else cell['data'])
     places = {place: number for number, place in enumerate(dict.fromkeys(map(key, old)))}
     asked = set(map(key, new))
-    return sorted([cell for cell in old if key(cell) not in asked] + new, key=lambda cell: places.get(key(cell), len(places)))
+    return sorted([cell for cell in old if key(cell) not in asked] + new,
+                  key=lambda cell: places.get(key(cell), len(places)))
 
 
 if __name__ == '__main__':

@@ -1,4 +1,5 @@
-"""This broker under cProfile, from the signal SIGUSR1 on: what comes before (imports, codecs that are made when first needed) isn't counted.
+"""This broker under cProfile, from the signal SIGUSR1 on: what comes before (imports, codecs that are made when first
+needed) isn't counted.
 
     python -m benchmarks.profiled OUTPUT server.properties
 """

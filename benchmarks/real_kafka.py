@@ -70,7 +70,8 @@ def absent() -> str | None:
 
 
 def fetch_jars(directory: Path = CACHE, jars: tuple = JARS, alone: bool = False) -> None:
-    "Fill `directory` with Kafka's jars (or others, `alone`: without what they need) from Maven's repository; all or nothing."
+    """Fill `directory` with Kafka's jars (or others, `alone`: without what they need) from Maven's repository; all or
+    nothing."""
     if shutil.which('mvn') is None:
         raise KafkaAbsent(f'No `mvn` on PATH to fetch {jars[0][1]} {jars[0][2]} with.')
     directory.parent.mkdir(parents=True, exist_ok=True)
@@ -101,13 +102,15 @@ def run_tool(main_class: str, *arguments, heap: str = '256m', timeout: float = 1
     "Run one of Kafka's command line tools to its end; return what it printed."
     done = subprocess.run(command(main_class, *arguments, heap=heap), capture_output=True, text=True, timeout=timeout)
     if done.returncode:
-        raise RuntimeError(f'{main_class} ended with code {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}')
+        raise RuntimeError(
+            f'{main_class} ended with code {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}')
     return done.stdout
 
 
 def dump_log(path, *options, timeout: float = 120) -> str:
     "What `kafka-dump-log` prints for a log file, e.g. `dump_log(path, '--cluster-metadata-decoder')`."
-    return run_tool('kafka.tools.DumpLogSegments', *(options or ('--print-data-log',)), '--files', path, timeout=timeout)
+    return run_tool('kafka.tools.DumpLogSegments', *(options or ('--print-data-log',)), '--files', path,
+                    timeout=timeout)
 
 
 class RealKafka:
@@ -151,7 +154,8 @@ class RealKafka:
         if not (self.log_dir / 'meta.properties').exists():
             self.format()
         self._write_properties()
-        self.process = processes.start(command('kafka.Kafka', self._properties_file, heap=self.heap, options=SERVER_OPTIONS),
+        self.process = processes.start(command('kafka.Kafka', self._properties_file, heap=self.heap,
+                                               options=SERVER_OPTIONS),
                                        self.output, cwd=self.directory)
         try:
             if wait:

@@ -64,7 +64,9 @@ def spread(values: list[float]) -> str:
 
 def requests_table(figures: Figures) -> list[str]:
     "The main table, as markdown lines."
-    lines = ['| request | load | server | answer bytes | requests/s | of the limit | of Kafka | p50 µs | p99 µs | requests per CPU-second '
+    lines = [
+        '| request | load | server | answer bytes | requests/s | of the limit | of Kafka | p50 µs | p99 µs | requests '
+        'per CPU-second '
              '| of the limit, per CPU | server CPU | load CPU |',
              '|---|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|']
     for question in figures.questions:
@@ -78,13 +80,15 @@ def requests_table(figures: Figures) -> list[str]:
                     number(figures.ratio(*at, LIMIT), '.2f'), number(figures.ratio(*at, KAFKA), '.1f'),
                     number(figures.median(*at, 'p50'), scale=1e6), number(figures.median(*at, 'p99'), scale=1e6),
                     number(figures.median(*at, per_cpu)), number(figures.ratio(*at, LIMIT, per_cpu), '.2f'),
-                    number(figures.median(*at, 'server_cpu'), '.0%'), number(figures.median(*at, 'load_cpu'), '.0%')]) + ' |')
+                    number(figures.median(*at, 'server_cpu'), '.0%'), number(figures.median(*at, 'load_cpu'),
+                        '.0%')]) + ' |')
     return lines
 
 
 def start_table(starts: dict[str, list[dict]]) -> list[str]:
     "Start times, as markdown lines."
-    lines = ['| started | runs | port open, median, ms | fastest | slowest | first answer, median, ms |', '|---|--:|--:|--:|--:|--:|']
+    lines = ['| started | runs | port open, median, ms | fastest | slowest | first answer, median, ms |',
+             '|---|--:|--:|--:|--:|--:|']
     for name, runs in starts.items():
         opened = sorted(run['open'] for run in runs)
         answered = [run['answer'] for run in runs if 'answer' in run]
@@ -101,7 +105,8 @@ def targets(figures: Figures, starts: dict[str, list[dict]]) -> list[str]:
             if ratio := figures.ratio(question, mode, OURS, LIMIT):
                 rows.append((f'{question}, {mode_name(mode)}: at least {share} of the limit',
                              spread(figures.ratios(question, mode, OURS, LIMIT)) + '; per CPU-second '
-                             + spread(figures.ratios(question, mode, OURS, LIMIT, 'requests_per_cpu_second')), ratio >= share))
+                             + spread(figures.ratios(question, mode, OURS, LIMIT, 'requests_per_cpu_second')),
+                             ratio >= share))
         for mode in figures.modes:
             ours, kafka = (figures.median(question, mode, server, 'p99') for server in (OURS, KAFKA))
             if ours and kafka:
@@ -142,7 +147,8 @@ def _bars(axis, figures: Figures, question: str, mode: tuple) -> None:
     if mode in figures.targets and LIMIT in figures.servers and WITHOUT_TARGET not in question:
         level = figures.targets[mode] * figures.median(question, mode, LIMIT, 'rate')
         axis.axhline(level, color='black', linestyle='--', linewidth=1, zorder=2)
-        axis.annotate(f'target {figures.targets[mode]}', (1, level), xycoords=('axes fraction', 'data'), ha='right', va='bottom',
+        axis.annotate(f'target {figures.targets[mode]}', (1, level), xycoords=('axes fraction', 'data'), ha='right',
+                      va='bottom',
                       fontsize=8)
     axis.set_xticks(range(len(figures.servers)), [SHORT[server] for server in figures.servers])
     axis.margins(y=.25)
@@ -162,7 +168,8 @@ def plot_latency(figures: Figures, path: Path) -> None:
     for axis, mode in zip(axes[0], figures.modes):
         for height, (question, server) in enumerate(labels):
             p50, p99 = (figures.median(question, mode, server, key) * 1e6 for key in ('p50', 'p99'))
-            axis.plot([p50, p99], [height, height], color=LOOKS[server][0] if server != LIMIT else '#888888', linewidth=2)
+            axis.plot([p50, p99], [height, height], color=LOOKS[server][0] if server != LIMIT else '#888888',
+                      linewidth=2)
             axis.plot(p50, height, 'o', color='black', markersize=5)
             axis.plot(p99, height, '^', color='black', markersize=6)
         axis.set_xscale('log')
@@ -171,7 +178,8 @@ def plot_latency(figures: Figures, path: Path) -> None:
         axis.set_xlabel('µs (log scale)')
         axis.set_title(mode_name(mode), fontsize=10)
         axis.grid(axis='x', alpha=.3)
-    axes[0][0].set_yticks(range(len(labels)), [f'{question}: {SHORT[server]}' for question, server in labels], fontsize=8)
+    axes[0][0].set_yticks(range(len(labels)), [f'{question}: {SHORT[server]}' for question, server in labels],
+                          fontsize=8)
     axes[0][0].invert_yaxis()
     figure.suptitle('Latency from send to full answer: circle p50, triangle p99', fontsize=11)
     _save(figure, path)
@@ -189,8 +197,10 @@ def write(run: dict, results: Path) -> str:
     "Write requests.md and the plots into `results`; return the table."
     figures = Figures(run['cells'])
     lines = ['# Requests per second, latency, start', '', run['machine'], '',
-             f'{run["rounds"]} interleaved rounds of {run["seconds"]:g} s per cell; medians. Ratios are taken within a round, '
-             'then the median of the rounds (in brackets: where the middle half of them lies). CPU figures are shares of '
+             f'{run["rounds"]} interleaved rounds of {run["seconds"]:g} s per cell; medians. Ratios are taken within '
+             f'a round, '
+             'then the median of the rounds (in brackets: where the middle half of them lies). CPU figures are shares '
+             'of '
              'one core.', '',
              '## Targets', '', *targets(figures, run['starts']), '',
              '## Requests', '', *requests_table(figures), '',
@@ -207,9 +217,12 @@ def write_log_requests(run: dict, results: Path) -> str:
     "Write log_requests.md and its plots into `results`; return the table."
     figures = Figures(run['cells'], targets={})
     lines = ['# Small Produce and Fetch requests', '', run['machine'], '',
-             f'{run["rounds"]} interleaved rounds of {run["seconds"]:g} s per cell; medians. Ratios are taken within a round, '
-             f'then the median of the rounds. Kafka was warmed up for {run["warm_up"]:g} s per question before. Topics of '
-             f'{run["partitions"]} partitions; what is read holds {run["filled"]:,} batches of one record in each of them. '
+             f'{run["rounds"]} interleaved rounds of {run["seconds"]:g} s per cell; medians. Ratios are taken within '
+             f'a round, '
+             f'then the median of the rounds. Kafka was warmed up for {run["warm_up"]:g} s per question before. '
+             f'Topics of '
+             f'{run["partitions"]} partitions; what is read holds {run["filled"]:,} batches of one record in each of '
+             f'them. '
              'CPU figures are shares of one core.', '',
              '## Against Kafka and the limit', '', *log_summary(figures), '',
              '## All figures', '', *requests_table(figures), '',
@@ -223,22 +236,26 @@ def write_log_requests(run: dict, results: Path) -> str:
 
 def log_summary(figures: Figures) -> list[str]:
     "How this broker compares, as markdown lines: a row a question and mode."
-    lines = ['| request | load | requests/s | of Kafka | of Kafka, per CPU | of the limit | p99 µs | Kafka\'s p99 µs |', '|---|---|--:|--:|--:|--:|--:|--:|']
+    lines = ['| request | load | requests/s | of Kafka | of Kafka, per CPU | of the limit | p99 µs | Kafka\'s p99 µs |',
+             '|---|---|--:|--:|--:|--:|--:|--:|']
     for question in figures.questions:
         for mode in figures.modes:
             at = question, mode, OURS
             lines.append('| ' + ' | '.join([
                 question, mode_name(mode), number(figures.median(*at, 'rate')), spread(figures.ratios(*at, KAFKA)),
                 spread(figures.ratios(*at, KAFKA, 'requests_per_cpu_second')), spread(figures.ratios(*at, LIMIT)),
-                number(figures.median(*at, 'p99'), scale=1e6), number(figures.median(question, mode, KAFKA, 'p99'), scale=1e6)]) + ' |')
+                number(figures.median(*at, 'p99'), scale=1e6), number(figures.median(question, mode, KAFKA, 'p99'),
+                                                                      scale=1e6)]) + ' |')
     return lines
 
 
 def write_profile(run: dict, results: Path) -> str:
     "Write log_profile.md into `results`; return it."
     lines = ['# Where the time goes: small Produce and Fetch requests', '', run['machine'], '',
-             f'This broker under cProfile for {run["seconds"]:g} s, 1 connection × 64 in flight. Times are per request. cProfile '
-             'makes every call slower, so the shares of small functions come out too large; without it the broker answers '
+             f'This broker under cProfile for {run["seconds"]:g} s, 1 connection × 64 in flight. Times are per '
+             f'request. cProfile '
+             'makes every call slower, so the shares of small functions come out too large; without it the broker '
+             'answers '
              'several times as many requests (see log_requests.md).']
     for question, found in run['profiles'].items():
         functions = found['functions']
@@ -258,11 +275,16 @@ def write_bulk(run: dict, results: Path) -> str:
     groups = list(dict.fromkeys((cell['what'], cell['record_size'], cell['records']) for cell in cells))
     said = lambda settings: ', '.join(f'`{key}={value}`' for key, value in settings.items())
     lines = ['# Many records, with Kafka\'s own tools', '', run['machine'], '',
-             f'{run["rounds"]} interleaved rounds; medians. Ratios are taken within a round, then the median of the rounds. '
-             f'Topics of {run["partitions"]} partitions. Written with `ProducerPerformance`, {said(run["producer"])} and the defaults '
-             'otherwise (idempotent, `batch.size=16384`, `linger.ms=5`, `compression.type=none`, `buffer.memory=33554432`, 5 requests in '
-             f'flight); read with `ConsumerPerformance`, {said(run["consumer"])}, without the time in which it joins its group. MB are '
-             '2²⁰ bytes, as the tools print them. The tools run on the same cores as the servers. Server CPU counts all of a run, with '
+             f'{run["rounds"]} interleaved rounds; medians. Ratios are taken within a round, then the median of the '
+             f'rounds. '
+             f'Topics of {run["partitions"]} partitions. Written with `ProducerPerformance`, {said(run["producer"])} '
+             f'and the defaults '
+             'otherwise (idempotent, `batch.size=16384`, `linger.ms=5`, `compression.type=none`, '
+             '`buffer.memory=33554432`, 5 requests in '
+             f'flight); read with `ConsumerPerformance`, {said(run["consumer"])}, without the time in which it joins '
+             f'its group. MB are '
+             '2²⁰ bytes, as the tools print them. The tools run on the same cores as the servers. Server CPU counts '
+             'all of a run, with '
              'the start of the tool.', '', *bulk_table(cells, groups), '', '![MB/s](bulk.png)']
     plot_bulk(cells, groups, results / 'bulk')
     text = '\n'.join(lines) + '\n'
@@ -272,13 +294,16 @@ def write_bulk(run: dict, results: Path) -> str:
 
 def bulk_series(cells: list[dict], group: tuple, server: str, key: str) -> list[float]:
     "One figure in every round, in order."
-    return [cell[key] for cell in cells if (cell['what'], cell['record_size'], cell['records']) == group and cell['server'] == server
+    return [cell[key] for cell in cells if (cell['what'], cell['record_size'],
+                                            cell['records']) == group and cell['server'] == server
             and cell.get(key) is not None]
 
 
 def bulk_table(cells: list[dict], groups: list[tuple]) -> list[str]:
     "Bulk figures, as markdown lines."
-    lines = ['| | server | MB/s | records/s | of Kafka | of the limit | MB per server CPU-second | of Kafka, per CPU | latency, average, ms | p99, ms |',
+    lines = [
+        '| | server | MB/s | records/s | of Kafka | of the limit | MB per server CPU-second | of Kafka, per CPU | '
+        'latency, average, ms | p99, ms |',
              '|---|---|--:|--:|--:|--:|--:|--:|--:|--:|']
     for group in groups:
         for server in [server for server in SERVERS if bulk_series(cells, group, server, 'megabytes_per_second')]:
@@ -290,8 +315,10 @@ def bulk_table(cells: list[dict], groups: list[tuple]) -> list[str]:
                 pairs = zip(bulk_series(cells, group, server, key), bulk_series(cells, group, other, key))
                 return spread(sorted(one / two for one, two in pairs if two))
             lines.append('| ' + ' | '.join([
-                bulk_name(group), server, number(middle('megabytes_per_second'), '.1f'), number(middle('records_per_second')),
-                ratio(KAFKA), ratio(LIMIT), number(middle('megabytes_per_cpu_second'), '.1f'), ratio(KAFKA, 'megabytes_per_cpu_second'),
+                bulk_name(group), server, number(middle('megabytes_per_second'), '.1f'),
+                number(middle('records_per_second')),
+                ratio(KAFKA), ratio(LIMIT), number(middle('megabytes_per_cpu_second'), '.1f'),
+                ratio(KAFKA, 'megabytes_per_cpu_second'),
                 number(middle('average_ms'), '.0f'), number(middle('p99_ms'), '.0f')]) + ' |')
     return lines
 

@@ -97,7 +97,8 @@ def start_brokers(stage: Stage, log_dir: Path, names: tuple = (OURS, PLAIN)) -> 
         shutil.copytree(log_dir, own_dir)
         properties = write_properties(stage.scratch / f'{short}.properties', port, own_dir)
         environment = {**os.environ, 'KAFKA_SCRATCH_LOOP': short}
-        process = stage.start([sys.executable, '-m', 'kafka_scratch.broker.server', properties], short, port, env=environment)
+        process = stage.start([sys.executable, '-m', 'kafka_scratch.broker.server', properties], short, port,
+                              env=environment)
         stage.add(name, port, process.pid)
 
 
@@ -117,9 +118,11 @@ def start_canned(stage: Stage, source: Server) -> None:
 
 def run_load(server: Server, key: str, question: wire.Question, mode: tuple[int, int], seconds: float) -> dict:
     "One cell: the load generator in a process of its own."
-    command = [sys.executable, '-m', 'benchmarks.load', '--json', '--port', server.ports[key], '--pid', server.pids[key],
+    command = [sys.executable, '-m', 'benchmarks.load', '--json', '--port', server.ports[key], '--pid',
+               server.pids[key],
                '--connections', mode[0], '--in-flight', mode[1], '--seconds', seconds, *question.arguments]
-    done = subprocess.run([str(part) for part in command], cwd=ROOT, capture_output=True, text=True, timeout=seconds + 60)
+    done = subprocess.run([str(part) for part in command], cwd=ROOT, capture_output=True, text=True,
+                          timeout=seconds + 60)
     if done.returncode:
         raise RuntimeError(f'{server.name}, {key}, {mode}: {done.stderr[-1000:]}')
     return json.loads(done.stdout)

@@ -53,7 +53,8 @@ def api_versions_request() -> bytes:
 def describe_request(*topics: str) -> bytes:
     "DescribeTopicPartitions v0 for the named topics, up to 2000 partitions, no cursor."
     names = b''.join(compact_string(t) + b'\x00' for t in topics)
-    return frame(DESCRIBE_TOPIC_PARTITIONS, 0, uvarint(len(topics) + 1) + names + struct.pack('>ib', 2000, -1) + b'\x00')
+    return frame(DESCRIBE_TOPIC_PARTITIONS, 0, uvarint(len(topics) + 1) + names + struct.pack('>ib', 2000,
+        -1) + b'\x00')
 
 
 def create_topics_request(topics: dict[str, int]) -> bytes:
@@ -72,18 +73,23 @@ def list_offsets_request(topics: dict[str, int]) -> bytes:
 
 
 def produce_request(topic: bytes | str, batches: dict[int, bytes], version: int = 13, acks: int = -1) -> bytes:
-    "Produce v9 to v13: one batch for each partition, `{partition: batch}`. `topic` is an id from v13 on, a name before."
-    partitions = b''.join(struct.pack('>i', partition) + compact_bytes(batch) + b'\x00' for partition, batch in batches.items())
+    """Produce v9 to v13: one batch for each partition, `{partition: batch}`. `topic` is an id from v13 on, a name
+    before."""
+    partitions = b''.join(struct.pack('>i', partition) + compact_bytes(batch) + b'\x00' for partition,
+                          batch in batches.items())
     topic_data = topic_key(topic, version) + uvarint(len(batches) + 1) + partitions + b'\x00'
     return frame(PRODUCE, version, b'\x00' + struct.pack('>hi', acks, 30_000) + uvarint(2) + topic_data + b'\x00')
 
 
 def fetch_request(topic: bytes | str, offsets: dict[int, int], max_bytes: int, version: int = 16) -> bytes:
-    "Fetch v15 or v16, `{partition: offset}`, at most `max_bytes` of each, no session; waits up to 500 ms for one byte, as consumers do."
-    asked = b''.join(struct.pack('>iiqiqi', partition, -1, offset, -1, -1, max_bytes) + b'\x00' for partition, offset in offsets.items())
+    """Fetch v15 or v16, `{partition: offset}`, at most `max_bytes` of each, no session; waits up to 500 ms for one
+    byte, as consumers do."""
+    asked = b''.join(struct.pack('>iiqiqi', partition, -1, offset, -1, -1, max_bytes) + b'\x00' for partition,
+                     offset in offsets.items())
     topics = uvarint(2) + topic_key(topic, version) + uvarint(len(offsets) + 1) + asked + b'\x00'
     forgotten, rack_id = uvarint(1), compact_string('')
-    return frame(FETCH, version, struct.pack('>iiibii', 500, 1, 50 << 20, 0, 0, -1) + topics + forgotten + rack_id + b'\x00')
+    return frame(FETCH, version, struct.pack('>iiibii', 500, 1, 50 << 20, 0, 0,
+                                             -1) + topics + forgotten + rack_id + b'\x00')
 
 
 def topic_key(topic: bytes | str, version: int) -> bytes:
@@ -162,7 +168,8 @@ def parse_describe(answer: bytes) -> dict[str, tuple[int, list[int]]]:
         for index in range(reader.uvarint() - 1):
             partition_error, partition, leader = reader.int(2), reader.int(4), reader.int(4)
             if partition != index or partition_error:
-                raise WrongAnswer(f'{name}: partition {partition}, error {partition_error} where partition {index} was due')
+                raise WrongAnswer(
+                    f'{name}: partition {partition}, error {partition_error} where partition {index} was due')
             leaders.append(leader)
             reader.take(4)  # leader_epoch
             for _ in range(5):  # replicas, isr, eligible leader replicas, last known ELR, offline replicas
@@ -294,7 +301,8 @@ class Question:
     name: str                        # what the tables call it
     request: bytes                   # the whole frame, correlation_id 0
     check: Callable[[bytes], None]   # raises WrongAnswer unless the answer (whole frame) is right
-    varies_at: int | None = None     # offset of an int32 that can count up from request to request without changing the answer
+    # offset of an int32 that can count up from request to request without changing the answer
+    varies_at: int | None = None
     pool: tuple[bytes, ...] = ()     # or: requests of one size, answers of one size, that are sent in turn instead
     arguments: tuple = ()            # what makes `benchmarks.load` ask this
 
@@ -316,12 +324,14 @@ def describe(topic: str, partitions: int, distinct: bool = False) -> Question:
     def check(answer: bytes) -> None:
         error, leaders = parse_describe(answer).get(topic, (None, []))
         if error != 0 or len(leaders) != partitions or min(leaders) < 0:
-            raise WrongAnswer(f'{topic}: error {error}, leaders {leaders}; {partitions} partitions with a leader were due')
+            raise WrongAnswer(
+                f'{topic}: error {error}, leaders {leaders}; {partitions} partitions with a leader were due')
     request, name = describe_request(topic), f'DescribeTopicPartitions v0, {partitions} partitions'
     arguments = '--topic', topic, '--partitions', partitions
     if not distinct:
         return Question(name, request, check, arguments=arguments)
-    return Question(f'{name}, no two requests alike', request, check, varies_at=len(request) - 6,  # before cursor and tags
+    # before cursor and tags
+    return Question(f'{name}, no two requests alike', request, check, varies_at=len(request) - 6,
                     arguments=(*arguments, '--distinct'))
 
 
@@ -332,7 +342,8 @@ def write_pool(path: Path, requests: list[bytes], name: str) -> Question:
 
 
 def read_pool(path: Path, name: str = 'requests from a file') -> Question:
-    "Produce or Fetch requests that were written by `write_pool`. Right when every partition answers without error, and with records."
+    """Produce or Fetch requests that were written by `write_pool`. Right when every partition answers without error,
+    and with records."""
     data = path.read_bytes()
     size, api_key, version = 4 + int.from_bytes(data[:4], 'big'), *struct.unpack_from('>hh', data, 4)
     pool = tuple(data[at:at + size] for at in range(0, len(data), size))
@@ -341,9 +352,11 @@ def read_pool(path: Path, name: str = 'requests from a file') -> Question:
 
     def check(answer: bytes) -> None:
         if api_key == PRODUCE:
-            wrong = {place: error for place, (error, base_offset) in parse_produce(answer, version).items() if error or base_offset < 0}
+            wrong = {place: error for place, (error, base_offset) in parse_produce(answer,
+                version).items() if error or base_offset < 0}
         else:
-            wrong = {place: error for place, (error, records) in parse_fetch(answer, version).items() if error or not batch_sizes(records)}
+            wrong = {place: error for place, (error, records) in parse_fetch(answer,
+                version).items() if error or not batch_sizes(records)}
         if wrong:
             raise WrongAnswer(f'not answered as it should be: {wrong} (partition: error)')
     return Question(name, pool[0], check, pool=pool, arguments=('--requests', path))

@@ -1,4 +1,5 @@
-"How the tests run: hypothesis without a clock, in CI with the same examples every time, and with a line to paste when one fails."
+"""How the tests run: hypothesis without a clock, in CI with the same examples every time, and with a line to paste when
+one fails."""
 import contextlib
 import importlib.util
 import os
@@ -9,21 +10,28 @@ from hypothesis import Phase, settings
 
 from broker_process import environment, running
 
-SIZE = 'KAFKA_SCRATCH_TESTS'    # in the environment, for the processes that run tests, too; size.py and report.py go by it when they are imported
+# in the environment, for the processes that run tests, too; size.py and report.py go by it when they are imported
+SIZE = 'KAFKA_SCRATCH_TESTS'
 
-settings.register_profile('kafka_scratch', deadline=None, print_blob=True, max_examples=50, derandomize=bool(os.environ.get('CI')),
-                          phases=[phase for phase in Phase if phase != Phase.explain])   # which takes minutes for the longest examples
+settings.register_profile('kafka_scratch', deadline=None, print_blob=True, max_examples=50,
+                          derandomize=bool(os.environ.get('CI')),
+                          # which takes minutes for the longest examples
+                          phases=[phase for phase in Phase if phase != Phase.explain])
 settings.register_profile('small', settings.get_profile('kafka_scratch'), max_examples=10)
 
 
 def pytest_addoption(parser):
-    parser.addoption('--all', action='store_true', dest='all_tests', help='the whole run: beside Apache Kafka, with all clients, and all that takes long')
-    parser.addoption('--save-durations', action='store_true', help='remember how long each part took, for the order and the forecast of later runs')
+    parser.addoption('--all', action='store_true', dest='all_tests',
+                     help='the whole run: beside Apache Kafka, with all clients, and all that takes long')
+    parser.addoption('--save-durations', action='store_true',
+                     help='remember how long each part took, for the order and the forecast of later runs')
 
 
 def pytest_configure(config):
-    config.addinivalue_line('filterwarnings', 'ignore:(read|open)_text is deprecated:DeprecationWarning')   # kafka-python's, at import
-    signal.signal(signal.SIGTERM, signal.default_int_handler)   # whoever ends the tests, by the clock or by hand: what they have started ends with them
+    # kafka-python's, at import
+    config.addinivalue_line('filterwarnings', 'ignore:(read|open)_text is deprecated:DeprecationWarning')
+    # whoever ends the tests, by the clock or by hand: what they have started ends with them
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     if config.option.all_tests: os.environ[SIZE] = 'all'
     settings.load_profile('kafka_scratch' if os.environ.get(SIZE) == 'all' else 'small')
     if not hasattr(config, 'workerinput'):
@@ -48,7 +56,8 @@ def pytest_xdist_make_scheduler(config, log):
 @pytest.fixture
 def start(tmp_path):
     "Starts brokers below the test's directory; each is stopped when the test is over, and must not have complained."
-    with contextlib.ExitStack() as stack: yield lambda where='.', **settings: stack.enter_context(running(tmp_path/where, **settings))
+    with contextlib.ExitStack() as stack:
+        yield lambda where='.', **settings: stack.enter_context(running(tmp_path/where, **settings))
 
 
 @pytest.fixture(params=['uvloop', 'asyncio'], scope='session')

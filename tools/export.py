@@ -4,7 +4,8 @@
     tools/export.py
 
 nbdev takes only code from a notebook. A module without its headings is a row of functions; with them, somebody who
-opens the module alone sees its parts. So each exported cell that comes first below a heading gets that heading above it.
+opens the module alone sees its parts. So each exported cell that comes first below a heading gets that heading above
+it.
 """
 import json
 import os

@@ -1,4 +1,5 @@
-"""The small text files of a log directory, and ids as text: what Apache Kafka 4.1.1 reads, we read, and we find the same in it.
+"""The small text files of a log directory, and ids as text: what Apache Kafka 4.1.1 reads, we read, and we find the
+same in it.
 
 Each file is here with what Kafka's own classes found in it, or None where they refused it. Where there are a Java and
 Kafka's jars, they are asked again (`clients/java/ReadFiles.java`, one process for all files).
@@ -85,7 +86,8 @@ FOUND = {   # kind of file → content, and what Kafka 4.1.1 found in it
         (b'version: 0\ntopic_id: ', None),
         (b'version: 0\ntopic_id: short', None),
         (b'version: 0\ntopic_id: +/WaUYloT4uTfigl1CumZQ', None),
-        (b'version: 0\ntopic_id: caWaUYloT4uTfigl1CumZQ\nversion: 0\ntopic_id: caWaUYloT4uTfigl1CumZQ', 'caWaUYloT4uTfigl1CumZQ'),
+        (b'version: 0\ntopic_id: caWaUYloT4uTfigl1CumZQ\nversion: 0\ntopic_id: caWaUYloT4uTfigl1CumZQ',
+         'caWaUYloT4uTfigl1CumZQ'),
         (b'\xff\xfe', None),
         (b'version: 0\ntopic_id: caWaUYloT4uTfigl1CumZQ\n\xff', None),
         (b'\xef\xbb\xbfversion: 0\ntopic_id: caWaUYloT4uTfigl1CumZQ', 'caWaUYloT4uTfigl1CumZQ'),
@@ -180,7 +182,8 @@ FOUND = {   # kind of file → content, and what Kafka 4.1.1 found in it
         (b'0\n2\n0 0\n0 5\n', '0 0; 0 5'),
     ],
     'quorum-state': [
-        (b'{"leaderId":1,"leaderEpoch":7,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}', '7'),
+        (b'{"leaderId":1,"leaderEpoch":7,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}',
+         '7'),
         (b'{"clusterId":"","leaderId":1,"leaderEpoch":7,"votedId":-1,"appliedOffset":0,"currentVoters":[{"voterId":1}],"data_version":0}', '7'),
         (b'{"clusterId":"","leaderId":1,"leaderEpoch":7,"votedId":-1,"appliedOffset":0,"currentVoters":[{"voterId":1}],"data_version":0}\r\n', '7'),
         (b'\n{"clusterId":"","leaderId":1,"leaderEpoch":7,"votedId":-1,"appliedOffset":0,"currentVoters":[{"voterId":1}],"data_version":0}', None),
@@ -188,17 +191,22 @@ FOUND = {   # kind of file → content, and what Kafka 4.1.1 found in it
         (b'garbage', None),
         (b'{}', None),
         (b'{"leaderEpoch":7}', None),
-        (b'{"leaderId":1,"leaderEpoch":7,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":2}', None),
+        (b'{"leaderId":1,"leaderEpoch":7,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":2}',
+         None),
         (b'{"leaderId":1,"leaderEpoch":7,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","unknown":5,"data_version":1}', '7'),
-        (b'{"leaderId":1,"leaderEpoch":"7","votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}', None),
+        (b'{"leaderId":1,"leaderEpoch":"7","votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}',
+         None),
         (b'{"leaderId":1,"leaderEpoch":7,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}\ngarbage', '7'),
     ],
     'meta.properties': [
-        (b'version=1\ncluster.id=abc\nnode.id=1\ndirectory.id=caWaUYloT4uTfigl1CumZQ\n', 'abc 1 caWaUYloT4uTfigl1CumZQ'),
+        (b'version=1\ncluster.id=abc\nnode.id=1\ndirectory.id=caWaUYloT4uTfigl1CumZQ\n',
+         'abc 1 caWaUYloT4uTfigl1CumZQ'),
         (b'version=1\ncluster.id=abc\nnode.id=1\ndirectory.id=caWaUYloT4uTfigl1CumZQ', 'abc 1 caWaUYloT4uTfigl1CumZQ'),
-        (b'version=1\r\ncluster.id=abc\r\nnode.id=1\r\ndirectory.id=caWaUYloT4uTfigl1CumZQ\r\n', 'abc 1 caWaUYloT4uTfigl1CumZQ'),
+        (b'version=1\r\ncluster.id=abc\r\nnode.id=1\r\ndirectory.id=caWaUYloT4uTfigl1CumZQ\r\n',
+         'abc 1 caWaUYloT4uTfigl1CumZQ'),
         (b'#\n#Thu\n\nversion=1\n! c\ncluster.id=abc\n\nnode.id=1\n', 'abc 1 -'),
-        (b'version=1\ncluster.id=abc\nnode.id=1\ndirectory.id=caWaUYloT4uTfigl1CumZQ==\n', 'abc 1 caWaUYloT4uTfigl1CumZQ'),
+        (b'version=1\ncluster.id=abc\nnode.id=1\ndirectory.id=caWaUYloT4uTfigl1CumZQ==\n',
+         'abc 1 caWaUYloT4uTfigl1CumZQ'),
         (b'version=1\ncluster.id=abc\nnode.id=1\ndirectory.id=short\n', None),
         (b'version=1\ncluster.id=abc\nnode.id=1\ndirectory.id=\n', None),
         (b'version=1\ncluster.id=abc\nnode.id=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAA\n', None),
@@ -317,14 +325,16 @@ def test_we_find_what_kafka_finds(case, tmp_path):
 def test_we_refuse_nothing_that_kafka_reads(): assert all(DIFFERENT.values()) and DIFFERENT.keys() < THEIRS.keys()
 
 
-ABSENT = kafka_absent() or ('' if shutil.which('javac') else 'No `javac` on PATH: a small program asks Kafka, and has to be compiled.')
+ABSENT = kafka_absent() or ('' if shutil.which('javac')
+                            else 'No `javac` on PATH: a small program asks Kafka, and has to be compiled.')
 
 
 @pytest.mark.skipif(bool(ABSENT), reason=ABSENT)
 def test_kafka_finds_what_is_recorded():
     "Kafka's own classes, on every file of the table."
     options = '-XX:TieredStopAtLevel=1', '-Dfile.encoding=UTF-8', '-Dorg.slf4j.simpleLogger.defaultLogLevel=off'
-    command = [real_kafka.java(), *options, '-cp', f'{real_kafka.libs()}/*', ROOT/'tests'/'clients'/'java'/'ReadFiles.java']
+    command = [real_kafka.java(), *options, '-cp', f'{real_kafka.libs()}/*',
+               ROOT/'tests'/'clients'/'java'/'ReadFiles.java']
     files = ''.join(f'{kind}\t{content.hex()}\n' for kind, content in CASES)
     done = subprocess.run(command, input=files, capture_output=True, text=True, encoding='utf-8', timeout=120)
     said = [None if line.startswith('refused') else line for line in done.stdout.split('\n')[:-1]]

@@ -25,7 +25,8 @@ TOPICS = {'orders': 1, 'edge.a': 3, 'edge-b': 12, 'Edge_C': 5}
 
 def describe(*names, limit=2000, cursor=None) -> bytes:
     header = RequestHeader(api_key=75, api_version=0, correlation_id=7, client_id='test').encode(2)
-    body = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name) for name in names], response_partition_limit=limit, cursor=cursor).encode(0)
+    body = DescribeTopicPartitionsRequest(topics=[TopicRequest(name=name) for name in names],
+                                          response_partition_limit=limit, cursor=cursor).encode(0)
     return Int32.write(len(header) + len(body)) + header + body
 
 
@@ -33,7 +34,8 @@ QUESTIONS = {
     'everything': describe(),
     'by name, unsorted, twice': describe('orders', 'edge-b', 'edge.a', 'orders'),
     'a page': describe('orders', 'edge-b', 'edge.a', limit=5),
-    'the next page': describe('orders', 'edge-b', 'edge.a', limit=5, cursor=Cursor(topic_name='edge-b', partition_index=5)),
+    'the next page': describe('orders', 'edge-b', 'edge.a', limit=5, cursor=Cursor(topic_name='edge-b',
+        partition_index=5)),
     'all, a page': describe(limit=7),
     'unknown and invalid': describe('nobody', 'bad name!', 'Edge_C'),
     'an empty name': describe('', 'orders'),
@@ -71,13 +73,15 @@ def messages():
 def sample(declared):
     if isinstance(declared, type): return declared(**{f.name: sample(f.type) for f in declared.FIELDS})
     if hasattr(declared, 'element'): return [sample(declared.element)]
-    return {'String': 'text', 'Bytes': b'raw', 'Uuid': bytes(range(16)), 'Boolean': True, 'Float64': 1.5}.get(declared.name, 1)
+    return {'String': 'text', 'Bytes': b'raw', 'Uuid': bytes(range(16)), 'Boolean': True,
+            'Float64': 1.5}.get(declared.name, 1)
 
 
 def test_kafka_reads_what_we_write(tmp_path):
     "Every metadata record, written by us, printed by Kafka's own tool."
     written = list(messages())
-    records = [Record(offset_delta=i, value=write_value(message, version)) for i, (message, version) in enumerate(written)]
+    records = [Record(offset_delta=i, value=write_value(message, version)) for i,
+               (message, version) in enumerate(written)]
     log = tmp_path/'00000000000000000000.log'
     log.write_bytes(write_batch(records, partition_leader_epoch=1, base_timestamp=1, max_timestamp=1))
     printed = real_kafka.dump_log(log, '--cluster-metadata-decoder')

@@ -1,4 +1,5 @@
-"""Transactions between a running Apache Kafka 4.1.1 and us: its tools read what we write, each goes on where the other one stopped, and Java's producer is content."""
+"""Transactions between a running Apache Kafka 4.1.1 and us: its tools read what we write, each goes on where the other
+one stopped, and Java's producer is content."""
 import contextlib
 import json
 import re
@@ -29,7 +30,8 @@ confluent_kafka = pytest.importorskip('confluent_kafka')
 import confluent_kafka.admin  # noqa: E402
 
 
-# --- Its tools ----------------------------------------------------------------------------------------------------------
+# --- Its tools
+# ----------------------------------------------------------------------------------------------------------
 
 def test_dump_log_reads_our_files(tmp_path):
     "The diary, aborted transactions, and what a log knows of its producers, after a long conversation."
@@ -47,19 +49,24 @@ def test_dump_log_reads_our_files(tmp_path):
     files = log.segments[0].path_of('txnindex'), log.path(file_name(log.end_offset, 'snapshot'))
     text = real_kafka.dump_log(','.join(files), '--deep-iteration')
     aborted = re.findall(r'producerId: (\d+) firstOffset: (\d+) lastOffset: (\d+) lastStableOffset: (\d+)', text)
-    assert [tuple(map(int, row)) for row in aborted] == [(a.producer_id, a.first_offset, a.last_offset, a.last_stable_offset) for a in log.producers.aborted]
-    known = re.findall(r'producerId: (\d+) producerEpoch: (\d+) coordinatorEpoch: (-?\d+) currentTxnFirstOffset: (\S+)', text)
-    assert {int(row[0]): int(row[1]) for row in known} == {producer_id: producer.epoch for producer_id, producer in log.producers.producers.items()}
+    assert [tuple(map(int, row)) for row in aborted] == [(a.producer_id, a.first_offset, a.last_offset,
+                                                          a.last_stable_offset) for a in log.producers.aborted]
+    known = re.findall(r'producerId: (\d+) producerEpoch: (\d+) coordinatorEpoch: (-?\d+) currentTxnFirstOffset: (\S+)',
+                       text)
+    assert {int(row[0]): int(row[1]) for row in known} == {producer_id: producer.epoch for producer_id,
+                                                           producer in log.producers.producers.items()}
 
 
-# --- Its directory and ours ---------------------------------------------------------------------------------------------
+# --- Its directory and ours
+# ---------------------------------------------------------------------------------------------
 
 class Ours:
     "Our broker on a directory that a RealKafka may have had."
     def __init__(self, kafka: real_kafka.RealKafka): self.kafka, self.port = kafka, free_port()
 
     def __enter__(self):
-        file = properties(self.kafka.directory/'ours.properties', node_id=1, listeners=f'PLAINTEXT://127.0.0.1:{self.port}', log_dirs=self.kafka.log_dir)
+        file = properties(self.kafka.directory/'ours.properties', node_id=1,
+                          listeners=f'PLAINTEXT://127.0.0.1:{self.port}', log_dirs=self.kafka.log_dir)
         self.process = BrokerProcess(self.kafka.directory, file, port=self.port).wait_ready()
         return self
 
@@ -85,7 +92,8 @@ time.sleep(60)
 @contextlib.contextmanager
 def three_transactions(port: int, *values: str):
     "A producer that commits one, aborts one, and is killed in the middle of the third."
-    process = subprocess.Popen([sys.executable, '-c', OPEN, str(port), *values], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+    process = subprocess.Popen([sys.executable, '-c', OPEN, str(port), *values], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, env=environment())
     try:
         line = process.stdout.readline()
         assert line == 'open\n', process.stderr.read()
@@ -96,7 +104,8 @@ def three_transactions(port: int, *values: str):
 
 
 def committed(port: int) -> dict[str, list[str]]:
-    consumer = confluent_kafka.Consumer({'bootstrap.servers': f'127.0.0.1:{port}', 'group.id': 'reader', 'isolation.level': 'read_committed', 'enable.partition.eof': True})
+    consumer = confluent_kafka.Consumer({'bootstrap.servers': f'127.0.0.1:{port}', 'group.id': 'reader',
+                                         'isolation.level': 'read_committed', 'enable.partition.eof': True})
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0) for topic in ('left', 'right')])
     found, ended, deadline = {'left': [], 'right': []}, set(), time.monotonic() + 30
     while len(ended) < 2 and time.monotonic() < deadline:
@@ -109,7 +118,8 @@ def committed(port: int) -> dict[str, list[str]]:
 
 
 def test_each_goes_on_where_the_other_stopped(tmp_path):
-    "Kafka, then we, then Kafka, then we: each finds an open transaction of the other's, and aborts it when its producer comes back."
+    """Kafka, then we, then Kafka, then we: each finds an open transaction of the other's, and aborts it when its
+    producer comes back."""
     kafka, expected = real_kafka.RealKafka(tmp_path/'kafka'), []
     with kafka: kafka.create_topics({'left': 1, 'right': 1})
     for turn, broker in enumerate([kafka, Ours(kafka), kafka, Ours(kafka)]):
@@ -122,9 +132,11 @@ def test_each_goes_on_where_the_other_stopped(tmp_path):
 
 def states(port: int) -> dict[str, str]:
     "The transactions that a broker knows, and their states."
-    frame = RequestHeader(api_key=66, api_version=0, correlation_id=1, client_id='me').encode(2) + ListTransactionsRequest().encode(0)
+    frame = RequestHeader(api_key=66, api_version=0, correlation_id=1,
+                          client_id='me').encode(2) + ListTransactionsRequest().encode(0)
     with Client(port) as client: answer = client.ask(Int32.write(len(frame)) + frame)
-    return {txn.transactional_id: txn.transaction_state for txn in ListTransactionsResponse.decode(answer, 0, 9).transaction_states}
+    return {txn.transactional_id: txn.transaction_state for txn in ListTransactionsResponse.decode(answer, 0,
+        9).transaction_states}
 
 
 @pytest.mark.parametrize('level', [0, 2])
@@ -135,8 +147,10 @@ def test_javas_producer(tmp_path, level):
     with Ours(kafka) as broker:
         admin = confluent_kafka.admin.AdminClient({'bootstrap.servers': f'127.0.0.1:{broker.port}'})
         for future in admin.create_topics([confluent_kafka.admin.NewTopic('perf', 2, 1)]).values(): future.result(10)
-        said = real_kafka.run_tool('org.apache.kafka.tools.ProducerPerformance', '--topic', 'perf', '--num-records', 2000, '--record-size', 100, '--throughput', 2000,
-                                   '--transactional-id', 'perf', '--transaction-duration-ms', 40, '--producer-props', f'bootstrap.servers=127.0.0.1:{broker.port}')
+        said = real_kafka.run_tool('org.apache.kafka.tools.ProducerPerformance', '--topic', 'perf', '--num-records',
+                                   2000, '--record-size', 100, '--throughput', 2000,
+                                   '--transactional-id', 'perf', '--transaction-duration-ms', 40, '--producer-props',
+                                   f'bootstrap.servers=127.0.0.1:{broker.port}')
         assert said.startswith('2000 records sent'), said
     node = small_node(kafka.log_dir)
     txn = node.transactions.transactions['perf']

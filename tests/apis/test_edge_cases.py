@@ -14,7 +14,9 @@ from by_hand import API_VERSIONS, DESCRIBE_TOPIC_PARTITIONS, api_versions, corre
 from kafka_scratch.broker.apis import APIS
 
 FILES = 'apiversions', 'describe-topic-partitions', 'framing'
-CASES = [pytest.param(json.loads(line), id=f'{file}: {json.loads(line)["name"]}') for file in FILES for line in (EDGE/f'{file}.jsonl').read_text().splitlines()]
+CASES = [pytest.param(json.loads(line),
+                      id=f'{file}: {json.loads(line)["name"]}') for file in FILES for line
+                      in (EDGE/f'{file}.jsonl').read_text().splitlines()]
 
 
 @pytest.fixture(scope='module')
@@ -32,18 +34,24 @@ def api_of(request: bytes) -> tuple[int, int]: return struct.unpack_from('>hh', 
 def check_like_kafkas(request: bytes, ours: bytes | None, kafkas: bytes):
     "Our answer to a request, beside Kafka's."
     key, version = api_of(request)
-    if key == DESCRIBE_TOPIC_PARTITIONS or key == API_VERSIONS and struct.unpack_from('>h', kafkas, 8)[0]: assert ours == kafkas
-    elif key == API_VERSIONS: check_api_versions(version, read_api_versions(ours, version), read_api_versions(kafkas, version))
+    if key == DESCRIBE_TOPIC_PARTITIONS or key == API_VERSIONS and struct.unpack_from('>h', kafkas, 8)[0]:
+        assert ours == kafkas
+    elif key == API_VERSIONS:
+        check_api_versions(version, read_api_versions(ours, version), read_api_versions(kafkas, version))
     else: assert correlation_id(ours) == correlation_id(kafkas)
 
 
 def check_api_versions(version: int, ours: dict, kafkas: dict):
-    assert {name: value for name, value in ours.items() if name not in ('api_keys', 'tags')} == {name: value for name, value in kafkas.items() if name not in ('api_keys', 'tags')}
-    assert ours['api_keys'] == [(key, APIS[key].request.VERSIONS[0] if key else 0, APIS[key].request.VERSIONS[-1]) for key in sorted(APIS)]
+    assert {name: value for name, value in ours.items() if name not in ('api_keys', 'tags')} == {name: value for name,
+        value in kafkas.items() if name not in ('api_keys', 'tags')}
+    assert ours['api_keys'] == [(key, APIS[key].request.VERSIONS[0] if key else 0,
+                                 APIS[key].request.VERSIONS[-1]) for key in sorted(APIS)]
     theirs = {key: (least, most) for key, least, most in kafkas['api_keys']}
-    for key, least, most in ours['api_keys']: assert theirs[key] == (least, most), f'key {key}: Kafka has other versions'
+    for key, least, most in ours['api_keys']:
+        assert theirs[key] == (least, most), f'key {key}: Kafka has other versions'
     if version >= 3:
-        assert ours['tags'][1] == struct.pack('>q', STATE['finalizedFeaturesEpoch']) <= kafkas['tags'][1]   # Kafka's went on: its log gets a record every 500 ms
+        # Kafka's went on: its log gets a record every 500 ms
+        assert ours['tags'][1] == struct.pack('>q', STATE['finalizedFeaturesEpoch']) <= kafkas['tags'][1]
         assert read_features(ours['tags'][2]) == read_features(kafkas['tags'][2])
         assert set(ours['tags']) <= set(kafkas['tags'])
 
@@ -61,7 +69,8 @@ def test_recorded(broker, case):
             return
         assert case['outcome'] in ('response', 'connection closed by broker')
         for request, kafkas in zip(requests, answers):
-            if api_of(request)[0] not in APIS:   # a difference that is expected, as long as it is there: Kafka answers, we close
+            # a difference that is expected, as long as it is there: Kafka answers, we close
+            if api_of(request)[0] not in APIS:
                 assert client.is_closed()
                 return
             check_like_kafkas(request, client.frame(), kafkas)
@@ -73,20 +82,23 @@ def test_expected_differences():
     "Which of the cases we can't serve yet: when an API is added, this list should become shorter."
     missing = {case.values[0]['name']: api_of(request)[0] for case in CASES if case.values[0]['outcome'] == 'response'
                for request in frames(bytes.fromhex(case.values[0]['request_hex'])) if api_of(request)[0] not in APIS}
-    names = {3: 'three-pipelined-requests', 1: 'slow-fetch-then-apiversions-pipelined', 17: 'sasl-handshake-on-plaintext'}
+    names = {3: 'three-pipelined-requests', 1: 'slow-fetch-then-apiversions-pipelined',
+             17: 'sasl-handshake-on-plaintext'}
     assert missing == {name: key for key, name in names.items() if key not in APIS}
 
 
 def test_all_requests_on_one_connection(broker):
     "Every request that leaves the connection usable, in one go: the answers come in order."
     cases = [case.values[0] for case in CASES if case.values[0]['connection_usable_afterwards']]
-    cases = [case for case in cases if all(api_of(request)[0] in APIS for request in frames(bytes.fromhex(case['request_hex'])))]
+    cases = [case for case in cases if all(api_of(request)[0] in APIS for request
+                                           in frames(bytes.fromhex(case['request_hex'])))]
     assert len(cases) > 30
     with broker.client() as client:
         client.send(b''.join(bytes.fromhex(case['request_hex']) for case in cases))
         for case in cases:
             answers = case.get('all_responses_hex') or [case['response_hex']]
-            for request, kafkas in zip(frames(bytes.fromhex(case['request_hex'])), answers): check_like_kafkas(request, client.frame(), bytes.fromhex(kafkas))
+            for request, kafkas in zip(frames(bytes.fromhex(case['request_hex'])), answers):
+                check_like_kafkas(request, client.frame(), bytes.fromhex(kafkas))
 
 
 def test_pages_add_up(broker):

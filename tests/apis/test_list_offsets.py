@@ -1,4 +1,5 @@
-"""The ListOffsets API: every captured frame, every recorded question, real logs, and what a running Kafka answers to some more.
+"""The ListOffsets API: every captured frame, every recorded question, real logs, and what a running Kafka answers to
+some more.
 
 A real broker collects its answers in a hash map. They are put in the order of the questions before bytes are compared.
 """
@@ -20,8 +21,10 @@ from benchmarks import real_kafka
 
 from kafka_scratch.wire.frames import RequestHeader, ResponseHeader
 from kafka_scratch.apis.api import Call, Node, explain_request, explain_response, find_api, read_request
-from kafka_scratch.apis.list_offsets import (CLIENT, EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP, Found, ListOffsetsPartition,
-                                        ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic, answer_list_offsets, check_epoch, end_for,
+from kafka_scratch.apis.list_offsets import (CLIENT, EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP,
+                                             Found, ListOffsetsPartition,
+                                        ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic, answer_list_offsets,
+                                        check_epoch, end_for,
                                         find_offset, is_known, list_offsets)
 from kafka_scratch.log.partition import append, move_start
 from kafka_scratch.log.recovery import open_log
@@ -42,10 +45,13 @@ def captured():
     "Direction, name, version, bytes and Kafka's own decoding of every frame of this API."
     for path in sorted(WIRE.glob('clients/*.jsonl')):
         for line in map(json.loads, path.open()):
-            if line['api_key'] == KEY: yield line['direction'], f'{path.stem}-{line["correlation_id"]}', line['api_version'], *frames_of(line['hex']), line['decoded']
+            if line['api_key'] == KEY:
+                yield line['direction'], f'{path.stem}-{line["correlation_id"]}', line[
+                    'api_version'], *frames_of(line['hex']), line['decoded']
     for case in RECORDED:
         for direction in ('request', 'response'):
-            yield direction, case['name'], case['api_version'], bytes.fromhex(case[f'{direction}_hex']), case[f'{direction}_decoded']
+            yield direction, case['name'], case['api_version'], bytes.fromhex(
+                case[f'{direction}_hex']), case[f'{direction}_decoded']
 
 
 FRAMES = list(captured())
@@ -57,7 +63,10 @@ def each(direction):
 
 def test_that_many_frames_are_checked():
     assert len(FRAMES) == 36 + 2 * 26 and len(RECORDED) == 26
-    assert {frame[2] for frame in FRAMES} == set(range(1, 11)) == set(ListOffsetsRequest.VERSIONS) == set(ListOffsetsResponse.VERSIONS)
+    assert {frame[2] for frame in FRAMES} == set(range(1,
+                                                       11)) == set(
+                                                           ListOffsetsRequest.VERSIONS) == set(
+                                                               ListOffsetsResponse.VERSIONS)
 
 
 @each('request')
@@ -96,12 +105,14 @@ def test_the_declarations_are_the_jars(cls): check(cls, of_jars()[cls.__name__])
 def in_order(frame: bytes, answer: bytes) -> bytes:
     "The answer of a real broker, with everything in the order in which it was asked for."
     api, version = find_api(frame, {KEY: list_offsets}, 4)
-    asked = [(topic.name, p.partition_index) for topic in read_request(frame[4:], api, version)[1].topics for p in topic.partitions]
+    asked = [(topic.name, p.partition_index) for topic in read_request(frame[4:], api,
+        version)[1].topics for p in topic.partitions]
     names = [name for name, _ in asked]
     start = 8 + api.response_header_version(version)
     body = ListOffsetsResponse.decode(answer, version, start)
     body.topics.sort(key=lambda topic: names.index(topic.name))
-    for topic in body.topics: topic.partitions.sort(key=lambda partition: asked.index((topic.name, partition.partition_index)))
+    for topic in body.topics:
+        topic.partitions.sort(key=lambda partition: asked.index((topic.name, partition.partition_index)))
     return answer[:start] + body.encode(version)
 
 
@@ -127,9 +138,11 @@ def test_recorded(broker):
 # --- Real logs --------------------------------------------------------------------------------------------------------
 
 EXPECTED = json.loads((SEGMENTS/'expected.json').read_text())
-EPOCHS = {(t['name'], p['partitionIndex']): p['leaderEpoch'] for t in EXPECTED['describeTopicPartitionsV0']['topics'] for p in t['partitions']}
+EPOCHS = {(t['name'], p['partitionIndex']): p['leaderEpoch'] for t in EXPECTED['describeTopicPartitionsV0']['topics']
+          for p in t['partitions']}
 OFFSETS = {(t['name'], p['partition']): p['offsets'] for t in EXPECTED['topics'] for p in t['partitions']}
-WORDS = {'earliest': (EARLIEST, 0), 'latest': (LATEST, 0), 'latestReadCommitted': (LATEST, 1), 'maxTimestamp': (MAX_TIMESTAMP, 0)}
+WORDS = {'earliest': (EARLIEST, 0), 'latest': (LATEST, 0), 'latestReadCommitted': (LATEST, 1),
+         'maxTimestamp': (MAX_TIMESTAMP, 0)}
 
 
 @pytest.fixture(scope='module')
@@ -137,8 +150,10 @@ def real_logs(tmp_path_factory):
     "Copies of the logs that a real broker left behind, opened."
     place = tmp_path_factory.mktemp('segments')/'logs'
     shutil.copytree(SEGMENTS/'logs', place)
-    starts = {(topic, int(number)): int(offset) for topic, number, offset in read_checkpoint(place/'log-start-offset-checkpoint')}
-    return {(topic, number): open_log(f'{place}/{topic}-{number}', start_offset=starts.get((topic, number), 0)) for topic, number in OFFSETS}
+    starts = {(topic, int(number)): int(offset) for topic, number,
+              offset in read_checkpoint(place/'log-start-offset-checkpoint')}
+    return {(topic, number): open_log(f'{place}/{topic}-{number}', start_offset=starts.get((topic, number),
+        0)) for topic, number in OFFSETS}
 
 
 @pytest.mark.parametrize('where', OFFSETS, ids=lambda where: f'{where[0]}-{where[1]}')
@@ -153,14 +168,18 @@ def test_offsets_that_a_real_broker_told(real_logs, where):
 def test_every_time_finds_the_first_record_since_then(real_logs):
     "Compared with the records, one by one; those that compaction or DeleteRecords took away don't count."
     records = {}
-    for line in map(json.loads, (SEGMENTS/'records.jsonl').open()): records.setdefault((line['topic'], line['partition']), []).append(line)
+    for line in map(json.loads, (SEGMENTS/'records.jsonl').open()):
+        records.setdefault((line['topic'], line['partition']), []).append(line)
     for where, lines in records.items():
-        if where[0] in ('seg.tx', 'seg.compacted-tx'): continue   # where markers, which are no records for a consumer, have times too
+        # where markers, which are no records for a consumer, have times too
+        if where[0] in ('seg.tx', 'seg.compacted-tx'): continue
         log, times = real_logs[where], {line['timestamp'] for line in lines}
         for time in {max(time + delta, 0) for time in times for delta in (-1, 0, 1)} | {2**62}:
-            first = next((line for line in sorted(lines, key=lambda line: line['offset']) if line['timestamp'] >= time), None)
+            first = next((line for line in sorted(lines, key=lambda line: line['offset']) if line['timestamp'] >= time),
+                         None)
             found = find_offset(log, time, log.high_watermark, 2)
-            assert found == (Found(first['offset'], first['timestamp'], first['leaderEpoch']) if first else Found()), (where, time)
+            assert found == (Found(first['offset'], first['timestamp'],
+                                   first['leaderEpoch']) if first else Found()), (where, time)
 
 
 def test_a_running_broker_on_those_logs(tmp_path):
@@ -169,11 +188,15 @@ def test_a_running_broker_on_those_logs(tmp_path):
     shutil.copytree(SEGMENTS/'logs', tmp_path/'logs', ignore=shutil.ignore_patterns('__transaction_state-*'))
     with running(tmp_path) as ours:
         for word, (timestamp, isolation_level) in WORDS.items():
-            topics = [ListOffsetsTopic(name=name, partitions=[ListOffsetsPartition(partition_index=number, timestamp=timestamp)]) for name, number in OFFSETS]
+            topics = [ListOffsetsTopic(name=name, partitions=[ListOffsetsPartition(partition_index=number,
+                timestamp=timestamp)]) for name, number in OFFSETS]
             response = ours.ask(written(10, topics, isolation_level=isolation_level))
-            found = {(t.name, p.partition_index): (p.error_code, p.offset, p.timestamp) for t in ListOffsetsResponse.decode(response, 10, 9).topics for p in t.partitions}
+            found = {(t.name, p.partition_index): (p.error_code, p.offset,
+                                                   p.timestamp) for t in ListOffsetsResponse.decode(response, 10,
+                                                       9).topics for p in t.partitions}
             expected = {where: (0, told[word]['offset'], told[word]['timestamp']) for where, told in OFFSETS.items()}
-            assert all(found[where] == told for where, told in expected.items() if where[0] != '__transaction_state'), word
+            assert all(found[where] == told for where,
+                       told in expected.items() if where[0] != '__transaction_state'), word
 
 
 # --- Made by hand -----------------------------------------------------------------------------------------------------
@@ -198,8 +221,10 @@ def log(tmp_path):
 
 
 def test_epochs_are_those_of_the_record_or_of_the_leader_now(log):
-    found = {timestamp: find_offset(log, timestamp, log.end_offset, 5) for timestamp in (EARLIEST, EARLIEST_LOCAL, LATEST, MAX_TIMESTAMP, LATEST_TIERED, 150, 901)}
-    assert found == {EARLIEST: Found(0, -1, 0), EARLIEST_LOCAL: Found(0, -1, 0), LATEST: Found(5, -1, 5), MAX_TIMESTAMP: Found(1, 900, 0),
+    found = {timestamp: find_offset(log, timestamp, log.end_offset, 5) for timestamp in (EARLIEST, EARLIEST_LOCAL,
+        LATEST, MAX_TIMESTAMP, LATEST_TIERED, 150, 901)}
+    assert found == {EARLIEST: Found(0, -1, 0), EARLIEST_LOCAL: Found(0, -1, 0), LATEST: Found(5, -1, 5),
+                     MAX_TIMESTAMP: Found(1, 900, 0),
                      LATEST_TIERED: Found(), 150: Found(1, 900, 0), 901: Found()}
     move_start(log, 4)
     assert find_offset(log, EARLIEST, 5, 5) == Found(4, -1, 3) and find_offset(log, 150, 5, 5) == Found(4, 400, 3)
@@ -216,7 +241,8 @@ def test_nothing_beyond_the_end_is_found(log):
 
 def test_which_version_has_which_question():
     assert [[t for t in range(-8, 2) if is_known(t, version)] for version in (1, 6, 7, 8, 9, 10)] == [
-        [-2, -1, 0, 1], [-2, -1, 0, 1], [-3, -2, -1, 0, 1], [-4, -3, -2, -1, 0, 1], [-5, -4, -3, -2, -1, 0, 1], [-5, -4, -3, -2, -1, 0, 1]]
+        [-2, -1, 0, 1], [-2, -1, 0, 1], [-3, -2, -1, 0, 1], [-4, -3, -2, -1, 0, 1], [-5, -4, -3, -2, -1, 0, 1],
+        [-5, -4, -3, -2, -1, 0, 1]]
 
 
 def hosting(log=None, error: int = 0, leader_epoch: int = 5) -> Node:
@@ -225,9 +251,11 @@ def hosting(log=None, error: int = 0, leader_epoch: int = 5) -> Node:
 
 
 def asked(node: Node, *partitions, version: int = 10, name: str = 'orders', **fields):
-    topics = [ListOffsetsTopic(name=name, partitions=[ListOffsetsPartition(partition_index=index, timestamp=time, current_leader_epoch=epoch)
+    topics = [ListOffsetsTopic(name=name, partitions=[ListOffsetsPartition(partition_index=index, timestamp=time,
+        current_leader_epoch=epoch)
                                                       for index, time, epoch in partitions])]
-    answer = answer_list_offsets(ListOffsetsRequest(**{'replica_id': CLIENT, 'topics': topics} | fields), Call(version, node))
+    answer = answer_list_offsets(ListOffsetsRequest(**{'replica_id': CLIENT, 'topics': topics} | fields),
+                                 Call(version, node))
     assert ListOffsetsResponse.decode(answer.encode(version), version).encode(version) == answer.encode(version)
     return [(p.partition_index, p.error_code, p.offset) for topic in answer.topics for p in topic.partitions]
 
@@ -236,7 +264,8 @@ def test_errors_and_which_comes_first(log):
     broker = hosting(log)
     assert asked(broker, (0, LATEST, -1)) == asked(broker, (0, LATEST, 5)) == [(0, 0, 5)]
     assert asked(broker, (0, LATEST, 4)) == [(0, 74, -1)] and asked(broker, (0, LATEST, 6)) == [(0, 75, -1)]
-    assert asked(broker, (1, LATEST, -1)) == asked(broker, (1, LATEST, 6)) == [(1, 3, -1)] and asked(broker, (-1, LATEST, -1)) == [(-1, 3, -1)]
+    assert asked(broker, (1, LATEST, -1)) == asked(broker, (1, LATEST, 6)) == [(1, 3, -1)] and asked(broker,
+        (-1, LATEST, -1)) == [(-1, 3, -1)]
     assert asked(broker, (0, LATEST, -1), name='') == [(0, 3, -1)]
     assert asked(broker, (1, -6, 6)) == asked(broker, (1, MAX_TIMESTAMP, -1), version=6) == [(1, 35, -1)]
     assert asked(broker, (1, -6, -1), (0, LATEST, -1), (1, LATEST, -1)) == [(1, 42, -1), (0, 0, 5)]
@@ -249,10 +278,14 @@ def test_errors_of_the_log():
 
 
 def test_a_topic_that_comes_twice_is_answered_once(log):
-    def topic(*numbers): return ListOffsetsTopic(name='orders', partitions=[ListOffsetsPartition(partition_index=number, timestamp=LATEST) for number in numbers])
-    request = ListOffsetsRequest(replica_id=CLIENT, topics=[topic(0), ListOffsetsTopic(name='nobody'), topic(7), topic()])
+    def topic(*numbers):
+        return ListOffsetsTopic(name='orders', partitions=[ListOffsetsPartition(partition_index=number,
+            timestamp=LATEST) for number in numbers])
+    request = ListOffsetsRequest(replica_id=CLIENT, topics=[topic(0), ListOffsetsTopic(name='nobody'), topic(7),
+                                                            topic()])
     answer = answer_list_offsets(request, Call(10, hosting(log)))
-    assert [(t.name, [(p.partition_index, p.error_code) for p in t.partitions]) for t in answer.topics] == [('orders', [(0, 0), (7, 3)])]
+    assert [(t.name, [(p.partition_index, p.error_code) for p in t.partitions]) for t in answer.topics] == [('orders',
+        [(0, 0), (7, 3)])]
 
 
 def test_damage_is_told(log):
@@ -272,13 +305,15 @@ def test_a_file_that_is_gone_is_told(log):
 
 
 def test_epochs():
-    assert [check_epoch(ListOffsetsPartition(current_leader_epoch=known), 4) for known in (-2, -1, 0, 3, 4, 5)] == [0, 0, 74, 74, 0, 75]
+    assert [check_epoch(ListOffsetsPartition(current_leader_epoch=known), 4) for known in (-2, -1, 0, 3, 4, 5)] == [0,
+        0, 74, 74, 0, 75]
 
 
 # --- Side by side -----------------------------------------------------------------------------------------------------
 
 def written(version: int, topics, replica_id: int = CLIENT, **fields) -> bytes:
-    header = RequestHeader(api_key=KEY, api_version=version, correlation_id=7, client_id='test').encode(list_offsets.request_header_version(version))
+    header = RequestHeader(api_key=KEY, api_version=version, correlation_id=7,
+                           client_id='test').encode(list_offsets.request_header_version(version))
     body = ListOffsetsRequest(replica_id=replica_id, topics=topics, **fields).encode(version)
     return Int32.write(len(header) + len(body)) + header + body
 
@@ -292,19 +327,26 @@ def produced(topic: str, partition: int, batch: bytes) -> bytes:
 
 def questions() -> dict[str, bytes]:
     def topic(name, *partitions): return ListOffsetsTopic(name=name, partitions=[
-        ListOffsetsPartition(partition_index=index, timestamp=time, current_leader_epoch=epoch) for index, time, epoch in partitions])
+        ListOffsetsPartition(partition_index=index, timestamp=time, current_leader_epoch=epoch) for index, time,
+        epoch in partitions])
     one = lambda time, epoch=-1, index=0: [topic('orders', (index, time, epoch))]
     times = [*range(-8, 3), -2**63, 99, 100, 101, 150, 350, 400, 899, 900, 901, 2**63 - 1]
     found = {f'time {time}, partition {index}, version {version}': written(version, one(time, index=index))
              for time in times for index in (0, 1, 2) for version in (1, 6, 7, 8, 10)}
-    found |= {f'epoch {epoch}, time {time}': written(10, one(time, epoch, index)) for epoch in (-2, -1, 0, 1, 9) for time in (LATEST, -6) for index in (0, 9)}
-    found |= {f'isolation level {level}, version {version}': written(version, [topic('orders', (0, LATEST, -1), (0, 1, -1)), topic('x', (1, 1, -1))], isolation_level=level)
+    found |= {f'epoch {epoch}, time {time}': written(10, one(time, epoch, index)) for epoch in (-2, -1, 0, 1,
+        9) for time in (LATEST, -6) for index in (0, 9)}
+    found |= {f'isolation level {level}, version {version}': written(version,
+                                                                     [topic('orders', (0, LATEST, -1), (0, 1, -1)),
+                                                                      topic('x', (1, 1, -1))], isolation_level=level)
               for level in (0, 1, 2, -1) for version in (2, 10)}
     found |= {f'replica {replica}': written(10, one(LATEST), replica) for replica in (-3, -2, 0, 1, 5)}
     return found | {
-        'no topics': written(10, []), 'no partitions': written(10, [topic('orders')]), 'no name': written(10, [topic('', (0, LATEST, -1))]),
-        'a topic twice': written(10, [topic('orders', (0, LATEST, -1)), topic('x', (0, 0, -1)), topic('orders', (1, EARLIEST, -1))]),
-        'a partition twice, in two topics': written(10, [topic('orders', (0, LATEST, -1)), topic('orders', (0, EARLIEST, -1), (77, 1, -1))]),
+        'no topics': written(10, []), 'no partitions': written(10, [topic('orders')]),
+        'no name': written(10, [topic('', (0, LATEST, -1))]),
+        'a topic twice': written(10, [topic('orders', (0, LATEST, -1)), topic('x', (0, 0, -1)),
+                                      topic('orders', (1, EARLIEST, -1))]),
+        'a partition twice, in two topics': written(10, [topic('orders', (0, LATEST, -1)),
+                                                         topic('orders', (0, EARLIEST, -1), (77, 1, -1))]),
         'twice, and unknown': written(10, [topic('nobody', (0, -9, 5), (0, -9, 5))])}
 
 
@@ -313,10 +355,14 @@ def test_side_by_side_with_a_running_kafka(tmp_path):
     "We answer from copies of the logs that it writes, and say what it says."
     with real_kafka.RealKafka(tmp_path/'kafka') as kafka, Client(kafka.port) as client:
         kafka.create_topics({'orders': 3})
-        for partition, batch in ((0, timed_batch(100, 900, 200)), (0, timed_batch(300, 400)), (1, timed_batch(150, 150, 100, attributes=1))):
-            response = ProduceResponse.decode(client.ask(produced('orders', partition, batch)), 9, 8 + produce.response_header_version(9))
+        for partition, batch in ((0, timed_batch(100, 900, 200)), (0, timed_batch(300, 400)),
+                                 (1, timed_batch(150, 150, 100, attributes=1))):
+            response = ProduceResponse.decode(client.ask(produced('orders', partition, batch)), 9,
+                                              8 + produce.response_header_version(9))
             assert response.responses[0].partition_responses[0].error_code == 0
-        logs = {number: open_log(shutil.copytree(kafka.log_dir/f'orders-{number}', tmp_path/'copies'/f'orders-{number}').__fspath__()) for number in range(3)}
+        logs = {number: open_log(shutil.copytree(kafka.log_dir/f'orders-{number}',
+                                                 tmp_path/'copies'/f'orders-{number}').__fspath__()) for number
+                                                 in range(3)}
         ours = node_with({('orders', number): log for number, log in logs.items()}, list_offsets)
         for name, frame in questions().items():
             with Client(kafka.port) as client: assert ours.answer(frame[4:]) == in_order(frame, client.ask(frame)), name

@@ -1,6 +1,8 @@
-"""The Fetch and Produce requests of `fixtures/wire/edge`, sent to our broker: it should say what a real one said, byte for byte.
+"""The Fetch and Produce requests of `fixtures/wire/edge`, sent to our broker: it should say what a real one said, byte
+for byte.
 
-The logs of the recorded broker are put together from what it answered. The requests are sent in the order of the recording,
+The logs of the recorded broker are put together from what it answered. The requests are sent in the order of the
+recording,
 since Produce changes what there is.
 """
 import struct
@@ -33,7 +35,8 @@ def without_session(request: bytes, response: bytes | None) -> bytes | None:
 def test_fetch(broker):
     "Every recorded case, on one broker."
     for case in FETCH:
-        request, kafkas = bytes.fromhex(case['request_hex']), case['response_hex'] and bytes.fromhex(case['response_hex'])
+        request, kafkas = bytes.fromhex(case['request_hex']), case[
+            'response_hex'] and bytes.fromhex(case['response_hex'])
         with broker.client() as client:
             client.send(request)
             if kafkas is None: assert client.is_closed(), case['name']
@@ -57,10 +60,12 @@ def test_fetch_session(broker):
 def test_produce(broker):
     "Every recorded case in order. One message names the time at which it was written; two fail in ways of their own."
     for case in PRODUCE:
-        request, kafkas = bytes.fromhex(case['request_hex']), case['response_hex'] and bytes.fromhex(case['response_hex'])
+        request, kafkas = bytes.fromhex(case['request_hex']), case[
+            'response_hex'] and bytes.fromhex(case['response_hex'])
         with broker.client() as client:
             client.send(request)
-            if case['name'] == 'v11-null-records': assert client.is_closed()   # Kafka never answers again, which is worse
+            # Kafka never answers again, which is worse
+            if case['name'] == 'v11-null-records': assert client.is_closed()
             elif case['outcome'].startswith('no response'): assert client.stays_open()
             elif kafkas is None: assert client.is_closed(), case['name']
             elif case['name'] == 'v11-future-timestamp': check_times(client.frame(), kafkas)
@@ -70,9 +75,11 @@ def test_produce(broker):
 def check_times(ours: bytes, kafkas: bytes):
     "The same answer, but for the two times that depend on the clock."
     ours, kafkas = (ProduceResponse.decode(response, 11, 9) for response in (ours, kafkas))
-    texts = [p.record_errors[0].batch_index_error_message.rpartition('[') for response in (ours, kafkas) for p in response.responses[0].partition_responses]
+    texts = [p.record_errors[0].batch_index_error_message.rpartition('[') for response in (ours,
+        kafkas) for p in response.responses[0].partition_responses]
     assert texts[0][0] == texts[1][0]
-    for response in (ours, kafkas): response.responses[0].partition_responses[0].record_errors[0].batch_index_error_message = None
+    for response in (ours, kafkas):
+        response.responses[0].partition_responses[0].record_errors[0].batch_index_error_message = None
     assert ours == kafkas
 
 
@@ -80,4 +87,5 @@ def test_waits_as_long_as_kafka():
     "The recorded times of fetches that waited are about what they asked for: the recording is what we think it is."
     for name, wait in {'v16-min-bytes-wait-empty-800ms': 800, 'v16-min-bytes-too-large-waits-700ms': 700}.items():
         case = next(case for case in FETCH if case['name'] == name)
-        assert FetchRequest.decode(bytes.fromhex(case['request_hex']), 16, 4 + 8 + 2 + 4 + 1).max_wait_ms == wait <= case['elapsed_ms'] < wait + 50
+        assert FetchRequest.decode(bytes.fromhex(case['request_hex']), 16,
+                                   4 + 8 + 2 + 4 + 1).max_wait_ms == wait <= case['elapsed_ms'] < wait + 50

@@ -17,22 +17,27 @@ from kafka_scratch.apis.log_ends import *
 from kafka_scratch.log.partition import move_start
 from kafka_scratch.log.recovery import open_log
 
-# --- A node that has some logs -------------------------------------------------------------------------------------------
+# --- A node that has some logs
+# -------------------------------------------------------------------------------------------
 
 def test_who_may_not_see_a_topic_hears_nothing_of_it(tmp_path):
     case = recorded('offset-for-leader-epoch.jsonl')[0]
-    def allowed(caller, operation, resource, name): return (operation, resource) == (Operation.DESCRIBE, Resource.TOPIC) and name == 'ends.both'
+    def allowed(caller, operation, resource, name):
+        return (operation, resource) == (Operation.DESCRIBE, Resource.TOPIC) and name == 'ends.both'
     node = node_of(tmp_path, case, allowed)
     request = ends(('ends.a', (0, -1, 0)), ('ends.both', (0, -1, 0)), ('nobody', (0, -1, 0)))
     said = offset_for_leader_epoch.answer(request, Call(4, node))   # what is refused comes last
-    assert [(t.topic, t.partitions[0].error_code, t.partitions[0].end_offset) for t in said.topics] == [('ends.both', 0, 2), ('ends.a', 29, -1), ('nobody', 29, -1)]
+    assert [(t.topic, t.partitions[0].error_code, t.partitions[0].end_offset) for t in said.topics] == [('ends.both', 0,
+        2), ('ends.a', 29, -1), ('nobody', 29, -1)]
     said = delete_records.answer(deletes(('ends.a', (0, 5)), ('ends.both', (0, 1))), Call(2, node))
-    assert [(t.name, t.partitions[0].error_code, t.partitions[0].low_watermark) for t in said.topics] == [('ends.a', 29, -1), ('ends.both', 29, -1)]
+    assert [(t.name, t.partitions[0].error_code, t.partitions[0].low_watermark) for t in said.topics] == [('ends.a', 29,
+        -1), ('ends.both', 29, -1)]
     assert node.logs.held['ends.a', 0].start_offset == node.logs.held['ends.both', 0].start_offset == 0
 
 
 def test_a_broker_may_ask_about_every_topic(tmp_path):
-    def allowed(caller, operation, resource, name): return (operation, resource, name) == (Operation.CLUSTER_ACTION, Resource.CLUSTER, 'kafka-cluster')
+    def allowed(caller, operation, resource, name):
+        return (operation, resource, name) == (Operation.CLUSTER_ACTION, Resource.CLUSTER, 'kafka-cluster')
     case = recorded('offset-for-leader-epoch.jsonl')[0]
     node = node_of(tmp_path, case, allowed)
     assert node.answer(bytes.fromhex(case['request_hex'])[4:]) == bytes.fromhex(case['response_hex'])
@@ -42,7 +47,8 @@ def test_who_does_not_lead_says_so(tmp_path):
     case = recorded('delete-records.jsonl')[0]
     node = node_of(tmp_path, case)
     node.logs.held, node.logs.error, node.logs.leader_epoch = dict.fromkeys(node.logs.held), 6, 9
-    assert offset_for_leader_epoch.answer(ends(('ends.a', (0, 3, 0))), Call(4, node)).topics[0].partitions[0].error_code == 6
+    assert offset_for_leader_epoch.answer(ends(('ends.a', (0, 3, 0))), Call(4,
+        node)).topics[0].partitions[0].error_code == 6
     assert delete_records.answer(deletes(('ends.a', (0, 3))), Call(2, node)).topics[0].partitions[0].error_code == 6
 
 
@@ -51,13 +57,16 @@ def test_a_disk_that_fails_is_an_error(tmp_path, monkeypatch):
     node = node_of(tmp_path, case | {'leader_epoch': 9})
     def fails(*_): raise OSError(28, 'No space left on device')
     monkeypatch.setattr(partition_log, 'write_checkpoint', fails)
-    assert offset_for_leader_epoch.answer(ends(('ends.a', (0, -1, 9))), Call(4, node)).topics[0].partitions[0].error_code == 56
+    assert offset_for_leader_epoch.answer(ends(('ends.a', (0, -1, 9))),
+                                          Call(4, node)).topics[0].partitions[0].error_code == 56
     assert delete_records.answer(deletes(('ends.a', (0, 5))), Call(2, node)).topics[0].partitions[0].error_code == 56
     monkeypatch.undo()
-    assert offset_for_leader_epoch.answer(ends(('ends.a', (0, -1, 9))), Call(4, node)).topics[0].partitions[0].end_offset == 9
+    assert offset_for_leader_epoch.answer(ends(('ends.a', (0, -1, 9))),
+                                          Call(4, node)).topics[0].partitions[0].end_offset == 9
 
 
-@given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3)), min_size=1, max_size=6), st.integers(-3, 25), st.integers(0, 20))
+@given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3)), min_size=1, max_size=6), st.integers(-3, 25),
+       st.integers(0, 20))
 def test_the_end_of_an_epoch_is_where_its_last_record_was(spans, epoch, start):
     "Against the records themselves: whoever wrote last among those up to the epoch ended there."
     with tempfile.TemporaryDirectory() as place:
@@ -89,7 +98,9 @@ def ask(port: int, api: Api, version: int, request):
 def start_of(port: int, topic: str) -> tuple[int, int]:
     "Where the log starts and ends, as ListOffsets tells it."
     asked = [ListOffsetsPartition(partition_index=0, timestamp=time) for time in (EARLIEST, LATEST)]
-    return tuple(ask(port, list_offsets, 10, ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=topic, partitions=[each])])).topics[0].partitions[0].offset
+    return tuple(ask(port, list_offsets, 10, ListOffsetsRequest(replica_id=-1,
+                                                                topics=[ListOffsetsTopic(name=topic,
+                                                                    partitions=[each])])).topics[0].partitions[0].offset
                  for each in asked)
 
 
@@ -102,8 +113,11 @@ def test_what_was_deleted_stays_deleted_after_a_restart_and_a_new_leader_is_know
     with running(tmp_path) as broker:
         assert start_of(broker.port, 'orders') == (5, 9)
         epoch = ask(broker.port, list_offsets, 10, ListOffsetsRequest(replica_id=-1, topics=[
-            ListOffsetsTopic(name='orders', partitions=[ListOffsetsPartition(timestamp=LATEST)])])).topics[0].partitions[0].leader_epoch
-        said = ask(broker.port, offset_for_leader_epoch, 4, ends(('orders', (0, -1, epoch), (0, -1, 0), (0, -1, epoch + 1))))
+            ListOffsetsTopic(name='orders',
+                             partitions=[ListOffsetsPartition(timestamp=LATEST)])])).topics[
+                                 0].partitions[0].leader_epoch
+        said = ask(broker.port, offset_for_leader_epoch, 4, ends(('orders', (0, -1, epoch), (0, -1, 0),
+                                                                  (0, -1, epoch + 1))))
         assert [(p.leader_epoch, p.end_offset) for p in said.topics[0].partitions] == [(epoch, 9), (0, 9), (-1, -1)]
         ask(broker.port, delete_records, 2, deletes(('orders', (0, -1))))
         assert put(broker.port, 'orders', 1) == 9   # offsets are never used again
@@ -125,7 +139,8 @@ def test_consumers_that_wait_or_stand_before_the_start_hear_of_it(tmp_path):
             admin.delete_records({where: 6})
             found = []
             deadline = time.monotonic() + 20
-            while len(found) < 3 and time.monotonic() < deadline: found += [r.offset for rs in consumer.poll(500).values() for r in rs]
+            while len(found) < 3 and time.monotonic() < deadline:
+                found += [r.offset for rs in consumer.poll(500).values() for r in rs]
             assert found == [6, 7, 8]
         finally: consumer.close(), admin.close()
 

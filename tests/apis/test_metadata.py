@@ -1,6 +1,7 @@
 """The Metadata API: every captured frame, every recorded question, and what a running Kafka answers to some more.
 
-A real broker takes topics and partitions out of hash maps. Where its order says nothing, its answers are put in order before bytes are
+A real broker takes topics and partitions out of hash maps. Where its order says nothing, its answers are put in order
+before bytes are
 compared: partitions always, topics when all of them were asked for.
 """
 import copy
@@ -38,22 +39,28 @@ LEFT_OVER = {'confluent.list-2-3': '010000', 'confluent.list-3-3': '010000'}
 # --- Every frame ------------------------------------------------------------------------------------------------------
 
 def captured():
-    "Direction, name, version, bytes and Kafka's own decoding of every frame of this API; None where Kafka couldn't or didn't read it."
+    """Direction, name, version, bytes and Kafka's own decoding of every frame of this API; None where Kafka couldn't or
+    didn't read it."""
     for path in sorted(WIRE.glob('clients/*.jsonl')):
         for line in map(json.loads, path.open()):
             if line['api_key'] != KEY: continue
             raw, = frames_of(line['hex'])
-            yield line['direction'], f'{path.stem}-{line["conn"]}-{line["correlation_id"]}', line['api_version'], raw, line['decoded']
+            yield line['direction'], f'{path.stem}-{line["conn"]}-{line["correlation_id"]}', line[
+                'api_version'], raw, line['decoded']
     for path in sorted(WIRE.glob('edge/*.jsonl')):
         for line in map(json.loads, path.open()):
             try: requests = frames_of(line['request_hex'])
             except DecodeError: continue   # a length that can't be
-            responses = [frame for text in line.get('all_responses_hex') or [line['response_hex']] for frame in frames_of(text)]
+            responses = [frame for text in line.get('all_responses_hex') or [line['response_hex']] for frame
+                         in frames_of(text)]
             for i, request in enumerate(requests):
-                if len(request) < 4 + PEEK.size or PEEK.unpack_from(request, 4)[0] != KEY or 'request_decoded_error' in line: continue
+                if len(request) < 4 + PEEK.size or PEEK.unpack_from(request,
+                                                                    4)[0] != KEY or 'request_decoded_error' in line:
+                    continue
                 version, name = PEEK.unpack_from(request, 4)[1], f'{line["name"]}-{i}'
                 yield 'request', name, version, request, line.get('request_decoded') if i == 0 else None
-                if i < len(responses): yield 'response', name, version, responses[i], line.get('response_decoded') if i == 0 else None
+                if i < len(responses):
+                    yield 'response', name, version, responses[i], line.get('response_decoded') if i == 0 else None
 
 
 FRAMES = list(captured())
@@ -66,7 +73,8 @@ def each(direction):
 def test_that_many_frames_are_checked():
     "So that a fixture that went missing is noticed."
     assert [sum(frame[0] == direction for frame in FRAMES) for direction in ('request', 'response')] == [136, 134]
-    assert {frame[2] for frame in FRAMES} == set(MetadataRequest.VERSIONS) == set(MetadataResponse.VERSIONS) == set(range(14))
+    assert {frame[2] for frame
+            in FRAMES} == set(MetadataRequest.VERSIONS) == set(MetadataResponse.VERSIONS) == set(range(14))
 
 
 @each('request')
@@ -74,10 +82,12 @@ def test_a_request_is_read_written_and_explained(name, version, raw, decoded):
     api, found = find_api(raw, {KEY: metadata}, 4)
     header, body = read_request(raw[4:], api, found)
     assert found == version and (decoded is None or kafka_json(body, version) == decoded)
-    again = header.encode(api.request_header_version(version)) + body.encode(version) + bytes.fromhex(LEFT_OVER.get(name, ''))
+    again = header.encode(api.request_header_version(version)) + body.encode(
+        version) + bytes.fromhex(LEFT_OVER.get(name, ''))
     assert Int32.write(len(again)) + again == raw
     explanation = explain_request(raw, {KEY: metadata})
-    assert explanation.error is None and spans_touch(explanation) and explanation.end == len(raw) - len(LEFT_OVER.get(name, '')) // 2
+    assert (explanation.error is None and spans_touch(explanation)
+            and explanation.end == len(raw) - len(LEFT_OVER.get(name, '')) // 2)
 
 
 @each('response')
@@ -110,7 +120,8 @@ def recorded_node(tmp_path_factory):
     (log/f'{0:020}.log').write_bytes(state_log())
     image = load_image(log)
     for broker in STATE['cluster']['brokers']: register(image, broker['id'], PLAINTEXT=(broker['host'], broker['port']))
-    return Node([metadata], image=image, node_id=STATE['cluster']['controllerAsSeenByClient'], cluster_id=STATE['cluster']['clusterId'])
+    return Node([metadata], image=image, node_id=STATE['cluster']['controllerAsSeenByClient'],
+                cluster_id=STATE['cluster']['clusterId'])
 
 
 def register(image: Image, id: int, fenced: bool = False, rack: str | None = None, **ends: tuple[str, int]):
@@ -136,7 +147,8 @@ def in_order(frame: bytes | None, answer: bytes | None) -> bytes | None:
     version = PEEK.unpack_from(frame, 4)[1]
     start = 8 + metadata.response_header_version(version)
     body = MetadataResponse.decode(answer, version, start)
-    if asks_for_all(read_request(frame[4:], metadata, version)[1], version): body.topics.sort(key=lambda topic: topic.name)
+    if asks_for_all(read_request(frame[4:], metadata, version)[1], version):
+        body.topics.sort(key=lambda topic: topic.name)
     for topic in body.topics: topic.partitions.sort(key=lambda partition: partition.partition_index)
     return answer[:start] + body.encode(version)
 
@@ -145,12 +157,14 @@ def in_order(frame: bytes | None, answer: bytes | None) -> bytes | None:
 def test_recorded(recorded_node, case):
     node, frame = recorded_node, bytes.fromhex(case['request_hex'])
     if case['name'] == 'v13-auto-created-second-call':
-        # The real broker had made the topic by now, because the request before allowed it. We make no topics yet: it is put there by hand.
+        # The real broker had made the topic by now, because the request before allowed it. We make no topics yet: it is
+        # put there by hand.
         created, = case['response_decoded']['topics']
         node = copy.copy(node)
         node.image = copy.copy(node.image)
         node.image.topics, node.image.topics_by_id = dict(node.image.topics), dict(node.image.topics_by_id)
-        make_topic(node.image, created['name'], uuid_bytes(created['topicId']), [dict(leader=1, leader_epoch=0, replicas=[1], isr=[1])])
+        make_topic(node.image, created['name'], uuid_bytes(created['topicId']),
+                   [dict(leader=1, leader_epoch=0, replicas=[1], isr=[1])])
     kafkas = bytes.fromhex(case['response_hex']) if case['response_hex'] else None
     assert (kafkas is None) == (case['outcome'] == 'connection closed by broker')
     assert ask(node, frame) == in_order(frame, kafkas)
@@ -170,7 +184,8 @@ MOMENTS = sorted(FIXTURES.glob('three-brokers*/expected-*.json'))
 
 @pytest.mark.parametrize('path', MOMENTS, ids=lambda path: f'{path.parent.name}: {path.stem}')
 def test_partitions_of_a_cluster_in_trouble(path):
-    "The same facts as in the real DescribeTopicPartitions answer of that moment, and the addresses that Java's client saw."
+    """The same facts as in the real DescribeTopicPartitions answer of that moment, and the addresses that Java's client
+    saw."""
     state = json.loads(path.read_text())
     node = path.parent/('node-100' if 'one-controller' in path.parent.name else 'node-1')
     image = load_image(node, state['metadataHighWatermark']['afterDescribe'] - 1)
@@ -182,10 +197,12 @@ def test_partitions_of_a_cluster_in_trouble(path):
             for name in ('eligibleLeaderReplicas', 'lastKnownElr'): del p[name]
             if p['leaderId'] < 0: p['errorCode'] = 5   # which is where the two APIs differ
         assert {**our, 'topicAuthorizedOperations': 3576} == their
-    assert [{'id': b['nodeId'], 'host': b['host'], 'port': b['port']} for b in ours['brokers']] == state['cluster']['brokers']
+    assert [{'id': b['nodeId'], 'host': b['host'],
+             'port': b['port']} for b in ours['brokers']] == state['cluster']['brokers']
 
 
-# What Kafka 4.1.1's own metadata cache says of the image below: by listener and version, for each partition its error, leader,
+# What Kafka 4.1.1's own metadata cache says of the image below: by listener and version, for each partition its error,
+# leader,
 # replicas, ISR and offline replicas.
 EVERY = [1, 2, 3, 4]
 KAFKAS = {
@@ -210,14 +227,17 @@ def test_leaders_that_are_out_of_reach(listener, version):
     register(image, 2, fenced=True, PLAINTEXT=('outside', 9094), INTERNAL=('inside', 9095))
     register(image, 3, rack='left', INTERNAL=('inside', 9096))
     partitions = [dict(leader=leader, leader_epoch=7, replicas=EVERY, isr=[1]) for leader in EVERY]
-    partitions += [dict(leader=-1, leader_epoch=7, replicas=EVERY, isr=[2]), dict(leader=1, leader_epoch=7, replicas=[1], isr=[1])]
+    partitions += [dict(leader=-1, leader_epoch=7, replicas=EVERY, isr=[2]),
+                   dict(leader=1, leader_epoch=7, replicas=[1], isr=[1])]
     make_topic(image, 'orders', b'o' * 16, partitions)
     call = Call(version, Node(image=image), Caller(listener=listener))
     answer = answer_metadata(MetadataRequest(topics=[MetadataRequestTopic(name='orders')]), call)
     topic, = answer.topics
-    assert [(p.error_code, p.leader_id, list(p.replica_nodes), list(p.isr_nodes), p.offline_replicas) for p in topic.partitions] == KAFKAS[listener, version]
+    assert [(p.error_code, p.leader_id, list(p.replica_nodes), list(p.isr_nodes),
+             p.offline_replicas) for p in topic.partitions] == KAFKAS[listener, version]
     assert {p.leader_epoch for p in topic.partitions} == {7}
-    addresses = {'PLAINTEXT': [(1, 'outside', 9092, None)], 'INTERNAL': [(1, 'inside', 9093, None), (3, 'inside', 9096, 'left')]}
+    addresses = {'PLAINTEXT': [(1, 'outside', 9092, None)], 'INTERNAL': [(1, 'inside', 9093, None),
+        (3, 'inside', 9096, 'left')]}
     assert [(b.node_id, b.host, b.port, b.rack) for b in answer.brokers] == addresses[listener]
     assert MetadataResponse.decode(answer.encode(version), version).encode(version) == answer.encode(version)
 
@@ -236,13 +256,15 @@ def test_an_empty_cluster_has_an_answer_in_every_version():
 def named(*names): return [MetadataRequestTopic(name=name) for name in names]
 def with_ids(*ids): return [MetadataRequestTopic(name=None, topic_id=topic_id) for topic_id in ids]
 def written(version: int, topics, **fields) -> bytes:
-    header = RequestHeader(api_key=KEY, api_version=version, correlation_id=7, client_id='test').encode(metadata.request_header_version(version))
+    header = RequestHeader(api_key=KEY, api_version=version, correlation_id=7,
+                           client_id='test').encode(metadata.request_header_version(version))
     body = MetadataRequest(topics=topics, **fields).encode(version)
     return Int32.write(len(header) + len(body)) + header + body
 
 
 def questions(ids: dict[str, bytes]) -> dict[str, bytes]:
-    "Questions that the recordings don't have. At most four topics each: with more, the order in a real broker is anyone's guess."
+    """Questions that the recordings don't have. At most four topics each: with more, the order in a real broker is
+    anyone's guess."""
     a, orders, unknown = ids['edge.a'], ids['orders'], b'\x11' * 16
     asked = {
         'missing before known': named('nope', 'orders', 'bad name!', 'edge.a'),
@@ -256,11 +278,15 @@ def questions(ids: dict[str, bytes]) -> dict[str, bytes]:
         'internal ones that are not there': named('__consumer_offsets', '__share_group_state', '__cluster_metadata'),
         'all': None, 'none': [],
     }
-    found = {f'{name}, operations {wanted}': written(13, topics, allow_auto_topic_creation=False, include_topic_authorized_operations=wanted)
+    found = {f'{name}, operations {wanted}': written(13, topics, allow_auto_topic_creation=False,
+                                                     include_topic_authorized_operations=wanted)
              for name, topics in asked.items() for wanted in (True, False)}
     found |= {f'names, version {version}': written(version, named('nope', 'orders')) for version in range(14)}
-    found |= {f'an id in version {version}': written(version, named('b') + [MetadataRequestTopic(name='orders', topic_id=a)] + named('b')) for version in (10, 11)}
-    return found | {f'cluster operations, version {version}': written(version, [], include_cluster_authorized_operations=True) for version in (8, 9, 10)}
+    found |= {f'an id in version {version}': written(version, named('b') + [MetadataRequestTopic(name='orders',
+        topic_id=a)] + named('b')) for version in (10, 11)}
+    return found | {f'cluster operations, version {version}': written(version, [],
+                                                                      include_cluster_authorized_operations=True)
+                                                                      for version in (8, 9, 10)}
 
 
 @needs_kafka
@@ -269,7 +295,9 @@ def test_side_by_side_with_a_running_kafka(tmp_path):
     with real_kafka.RealKafka(tmp_path/'kafka') as kafka:
         kafka.create_topics({'orders': 1, 'edge.a': 3, 'b': 1})
         image = load_image(kafka.log_dir)
-        properties = dict(line.split('=', 1) for line in (kafka.log_dir/'meta.properties').read_text().splitlines() if '=' in line)
+        properties = dict(line.split('=',
+                                     1) for line in (kafka.log_dir/'meta.properties').read_text().splitlines() if '='
+                                     in line)
         node = Node([metadata], image=image, cluster_id=properties['cluster.id'])
         for name, frame in questions({topic.name: topic.topic_id for topic in image.topics.values()}).items():
             with Client(kafka.port) as client: assert ask(node, frame) == in_order(frame, client.ask(frame)), name

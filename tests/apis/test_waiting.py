@@ -1,7 +1,9 @@
 """Clients that wait for records, and clients that let records wait for them.
 
-A fetch that finds too little waits, for as long as it likes; it costs nothing meanwhile, and nothing is left of it when its client goes away. A client
-that asks for much and reads little gets what it asked for in the end, but the broker doesn't keep it in memory until then.
+A fetch that finds too little waits, for as long as it likes; it costs nothing meanwhile, and nothing is left of it when
+its client goes away. A client
+that asks for much and reads little gets what it asked for in the end, but the broker doesn't keep it in memory until
+then.
 """
 import contextlib
 import os
@@ -27,14 +29,16 @@ OFFSET_OUT_OF_RANGE = 1
 LISTENING = '0A'      # in /proc/net/tcp
 TOPIC = 2             # the kind of resource that a ConfigRecord of a topic is about
 
-TOPICS = dict(one=1, late=1, few=1, several=3, order=1, quiet=1, pair=2, gone=1, many=1, committed=1, seg_tx=1, slow=1, changed=1)
+TOPICS = dict(one=1, late=1, few=1, several=3, order=1, quiet=1, pair=2, gone=1, many=1, committed=1, seg_tx=1, slow=1,
+              changed=1)
 
 
 @pytest.fixture(scope='module')
 def broker(tmp_path_factory, loop):
     directory = tmp_path_factory.mktemp('waiting')
     write_log(directory/'logs', metadata_log(**TOPICS))
-    shutil.copytree(FIXTURES/'segments'/'logs'/'seg.tx-0', directory/'logs'/'seg_tx-0')   # it ends with a transaction that is still open
+    # it ends with a transaction that is still open
+    shutil.copytree(FIXTURES/'segments'/'logs'/'seg.tx-0', directory/'logs'/'seg_tx-0')
     (directory/'logs'/'seg_tx-0'/'partition.metadata').unlink()
     with running(directory, env=loop) as broker: yield broker
 
@@ -47,8 +51,10 @@ def asking(number: int, topic: str, *offsets: int, **options) -> bytes:
 def answered(frame: bytes, topic: str) -> list[bytes]:
     "The batches in an answer, of all the partitions."
     answer = read_fetch(frame, VERSION)
-    assert answer['error_code'] == 0 and all(partition['error_code'] == 0 for partition in answer['topics'][topic].values())
-    return [batch for _, partition in sorted(answer['topics'][topic].items()) for batch in split(partition['records'] or b'')]
+    assert answer['error_code'] == 0 and all(partition['error_code'] == 0 for partition
+                                             in answer['topics'][topic].values())
+    return [batch for _, partition in sorted(answer['topics'][topic].items()) for batch
+            in split(partition['records'] or b'')]
 
 
 def send(broker, topic: str, *values: bytes, partition: int = 0) -> bytes:
@@ -59,7 +65,8 @@ def send(broker, topic: str, *values: bytes, partition: int = 0) -> bytes:
     return placed(data, found['base_offset'])
 
 
-def end_of(broker, topic: str) -> int: return read_fetch(broker.ask(asking(1, topic, 0, max_wait_ms=0)), VERSION)['topics'][topic][0]['high_watermark']
+def end_of(broker, topic: str) -> int:
+    return read_fetch(broker.ask(asking(1, topic, 0, max_wait_ms=0)), VERSION)['topics'][topic][0]['high_watermark']
 
 
 # --- When an answer comes ---------------------------------------------------------------------------------------------
@@ -110,7 +117,8 @@ def test_new_metadata_is_no_reason_to_answer(tmp_path):
         client.send(asking(1, 'foo', 0))
         assert client.stays_open(0.2)
         with open(path, 'ab') as log: log.write(topic_batch(3, 'bar'))
-        wait_until(lambda: read_fetch(broker.ask(asking(2, 'bar', 0, max_wait_ms=0)), VERSION)['topics']['bar'][0]['error_code'] == 0, 'the new topic')
+        wait_until(lambda: read_fetch(broker.ask(asking(2, 'bar', 0, max_wait_ms=0)),
+                                      VERSION)['topics']['bar'][0]['error_code'] == 0, 'the new topic')
         client.socket.settimeout(0.3)
         early = None
         with contextlib.suppress(TimeoutError): early = client.frame()
@@ -124,7 +132,8 @@ def test_new_metadata_is_no_reason_to_answer(tmp_path):
 
 def test_nothing_overtakes_a_fetch_that_waits(broker):
     with broker.client() as client:
-        client.send(asking(1, 'order', 0) + api_versions(2) + asking(3, 'order', 0) + asking(4, 'order', 1) + api_versions(5))
+        client.send(asking(1, 'order', 0) + api_versions(2) + asking(3, 'order', 0) + asking(4, 'order',
+            1) + api_versions(5))
         assert client.stays_open(0.2)
         first = send(broker, 'order', b'one')
         assert answered(client.frame(), 'order') == [first]
@@ -137,7 +146,8 @@ def test_nothing_overtakes_a_fetch_that_waits(broker):
 
 
 def test_woken_twice(broker):
-    "Two partitions get something at the same time, and either would have been enough. The next fetch on the connection waits all the same."
+    """Two partitions get something at the same time, and either would have been enough. The next fetch on the
+    connection waits all the same."""
     with broker.client() as client, broker.client() as producer:
         started = time.monotonic()
         client.send(asking(1, 'pair', 0, 0) + asking(2, 'quiet', 0, max_wait_ms=1000))
@@ -280,7 +290,8 @@ PER_SEGMENT = 200
 
 
 def write_partition(directory, batches: int):
-    "A gigabyte that takes little time and less disk: the batches differ in their offsets only, and the zeros in them are holes in the files."
+    """A gigabyte that takes little time and less disk: the batches differ in their offsets only, and the zeros in them
+    are holes in the files."""
     directory.mkdir()
     end = len(BATCH.rstrip(b'\0'))
     for first in range(0, batches, PER_SEGMENT):
@@ -294,14 +305,16 @@ def write_partition(directory, batches: int):
 
 def peak(broker) -> int:
     "The most memory that the broker ever had."
-    return next(int(line.split()[1]) << 10 for line in broker.proc(f'{broker.pid}/status').read_text().splitlines() if line.startswith('VmHWM'))
+    return next(int(line.split()[1]) << 10 for line in broker.proc(f'{broker.pid}/status').read_text().splitlines()
+                if line.startswith('VmHWM'))
 
 
 def read_on(client, records: list, batches: int, pause: float = 0):
     "Fetches a partition to its end; keeps of it the offsets, and what is wrong."
     offset = 0
     while offset < batches:
-        partition = read_fetch(client.ask(asking(1, 'slow', offset, max_bytes=50 * MB, partition_max_bytes=50 * MB)), VERSION)['topics']['slow'][0]
+        partition = read_fetch(client.ask(asking(1, 'slow', offset, max_bytes=50 * MB, partition_max_bytes=50 * MB)),
+                               VERSION)['topics']['slow'][0]
         if partition['error_code']: return records.append(f'error {partition["error_code"]}')
         for data in split(partition['records']):
             records.append(base_offset(data))
@@ -313,8 +326,10 @@ def read_on(client, records: list, batches: int, pause: float = 0):
 def test_a_gigabyte_for_slow_clients(tmp_path, loop):
     """Served completely, in answers of up to 50 MB, while others ask for as much and don't read.
 
-    All that is on its way to clients may take 16 MB, and one batch for each of them; an answer that is being made is there up to four times:
-    as it was read, as a message, in its frame, and in the socket's buffer. That is 64 MB, and 16 for the clients; the rest is for the allocator.
+    All that is on its way to clients may take 16 MB, and one batch for each of them; an answer that is being made is
+    there up to four times:
+    as it was read, as a message, in its frame, and in the socket's buffer. That is 64 MB, and 16 for the clients; the
+    rest is for the allocator.
     """
     batches = 1000
     write_log(tmp_path/'logs', metadata_log(slow=1))
@@ -323,9 +338,11 @@ def test_a_gigabyte_for_slow_clients(tmp_path, loop):
         assert read_api_versions(broker.ask(api_versions(1)))['correlation_id'] == 1
         before = broker.memory()
         silent = [stack.enter_context(broker.client(receive_buffer=65536)) for _ in range(12)]
-        for number, client in enumerate(silent): client.send(asking(1, 'slow', number * 50, max_bytes=50 * MB, partition_max_bytes=50 * MB) * 3)
+        for number, client in enumerate(silent):
+            client.send(asking(1, 'slow', number * 50, max_bytes=50 * MB, partition_max_bytes=50 * MB) * 3)
         slow, quick = [], []
-        reader = threading.Thread(target=read_on, args=(stack.enter_context(broker.client(receive_buffer=65536)), slow, 40, 0.05), daemon=True)
+        reader = threading.Thread(target=read_on, args=(stack.enter_context(broker.client(receive_buffer=65536)), slow,
+                                                        40, 0.05), daemon=True)
         reader.start()
         read_on(stack.enter_context(broker.client(patience=60)), quick, batches)
         reader.join(60)
@@ -338,21 +355,26 @@ def test_a_gigabyte_for_slow_clients(tmp_path, loop):
 def test_records_that_are_deleted_while_somebody_reads_them(tmp_path, loop):
     "An answer that is on its way arrives whole; who asks again is told that the records are gone."
     settings = {'retention.bytes': str(5 * MB), 'retention.ms': '-1'}
-    values = [write_value(ConfigRecord(resource_type=TOPIC, resource_name='slow', name=name, value=value), 0) for name, value in settings.items()]
+    values = [write_value(ConfigRecord(resource_type=TOPIC, resource_name='slow', name=name, value=value), 0) for name,
+              value in settings.items()]
     write_log(tmp_path/'logs', metadata_log(slow=1) + batch(values, 3))
     write_partition(tmp_path/'logs'/'slow-0', 2 * PER_SEGMENT + 10)
     first, last = (tmp_path/'logs'/'slow-0'/f'{base:020}.log' for base in (0, 2 * PER_SEGMENT))
-    with running(tmp_path, env=loop, log_retention_check_interval_ms=500) as broker, broker.client(receive_buffer=65536) as client:
+    with running(tmp_path, env=loop,
+                 log_retention_check_interval_ms=500) as broker, broker.client(receive_buffer=65536) as client:
         client.send(asking(1, 'slow', 0, max_bytes=50 * MB, partition_max_bytes=50 * MB))
         head = client.receive(100_000)
         wait_until(lambda: not first.exists(), 'the first segment to be removed')
         client.received[:0] = head
         found = answered(client.frame(), 'slow')
-        assert len(found) >= 10 and [base_offset(data) for data in found] == [*range(len(found))] and all(data[8:] == BATCH[8:] for data in found)
+        assert len(found) >= 10 and [base_offset(data) for data
+                                     in found] == [*range(len(found))] and all(data[8:] == BATCH[8:] for data in found)
         gone = read_fetch(client.ask(asking(2, 'slow', len(found))), VERSION)['topics']['slow'][0]
         assert gone['error_code'] == OFFSET_OUT_OF_RANGE
-        assert last.exists() and base_offset(answered(client.ask(asking(3, 'slow', 2 * PER_SEGMENT)), 'slow')[0]) == 2 * PER_SEGMENT
-        assert not [link for link in open_files(broker) if link.endswith('(deleted)')], 'nobody needs those that are gone'
+        assert last.exists() and base_offset(answered(client.ask(asking(3, 'slow', 2 * PER_SEGMENT)),
+                                                      'slow')[0]) == 2 * PER_SEGMENT
+        assert not [link for link in open_files(broker)
+                    if link.endswith('(deleted)')], 'nobody needs those that are gone'
 
 
 def test_the_batch_is_a_batch():

@@ -40,12 +40,16 @@ def test_chapter(path):
     executed, trouble, _ = notebooks.in_subprocess(path, [] if reason else ['spark'], PATIENCE)
     assert executed is not None, trouble
     saved = path.read_text(encoding='utf-8')
-    if executed != saved: pytest.fail(f'{notebooks.difference(saved, executed, path.name)}\nIf that is meant: tools/notebooks.py run {path.relative_to(ROOT)}', pytrace=False)
+    if executed != saved:
+        pytest.fail(
+            f'{notebooks.difference(saved, executed, path.name)}\nIf that is meant: tools/notebooks.py run '
+            f'{path.relative_to(ROOT)}', pytrace=False)
     if reason: pytest.skip(f'{reason}')   # the cells that start Spark were left out, the others passed
 
 
 def run(*command, cwd=ROOT) -> subprocess.CompletedProcess:
-    env = {name: value for name, value in os.environ.items() if name != 'IN_TEST'} | {'PIP_REQUIRE_VIRTUALENV': 'true', 'PYTHONUTF8': '1'}
+    env = {name: value for name, value in os.environ.items() if name != 'IN_TEST'} | {'PIP_REQUIRE_VIRTUALENV': 'true',
+        'PYTHONUTF8': '1'}
     env['PATH'] = os.path.dirname(sys.executable) + os.pathsep + env['PATH']
     return subprocess.run(list(map(str, command)), cwd=cwd, env=env, capture_output=True, text=True, timeout=PATIENCE)
 
@@ -76,7 +80,8 @@ def test_every_module_comes_from_a_notebook():
     "One that doesn't was left behind by a notebook that is gone, or written by hand."
     for name in modules(ROOT/'kafka_scratch'):
         if Path(name).name in ('__init__.py', '_modidx.py'): continue
-        head = (ROOT/'kafka_scratch'/name).read_text(encoding='utf-8').partition('File to edit: ')[2].split()[0].rstrip('.')
+        head = (ROOT/'kafka_scratch'/name).read_text(encoding='utf-8').partition('File to edit: ')[
+            2].split()[0].rstrip('.')
         assert (ROOT/'kafka_scratch'/name).parent.joinpath(head).is_file(), name
 
 
@@ -86,7 +91,8 @@ def test_readme_is_what_its_notebook_says():
 
 
 def test_nbdev_test_passes_too():
-    "nbdev's own command runs the same cells in the same way: tried with one chapter, since all of them are executed above."
+    """nbdev's own command runs the same cells in the same way: tried with one chapter, since all of them are executed
+    above."""
     done = run('nbdev_test', '--path', ROOT/'nbs'/'04_wire.frames.ipynb', '--n_workers', '1')
     assert done.returncode == 0 and 'Success' in done.stdout + done.stderr, done.stdout + done.stderr
 

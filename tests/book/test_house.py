@@ -9,7 +9,8 @@ import pytest
 from broker_process import ROOT
 
 PACKAGE = ROOT/'kafka_scratch'
-ROOMS = 'wire log cluster apis groups transactions security client broker spark tools'.split()   # each imports from those before it
+# each imports from those before it
+ROOMS = 'wire log cluster apis groups transactions security client broker spark tools'.split()
 MODULES = sorted(path for path in PACKAGE.rglob('*.py') if path.name != '_modidx.py')
 LARGEST = 400   # lines, about: more takes a reason
 REASONS = {      # module → why it is larger
@@ -17,7 +18,8 @@ REASONS = {      # module → why it is larger
     'cluster.settings_table': 'a table: a line for each setting that we act on, and what reads a line',
     'groups.classic': 'the state of a group and the rules that move it, which call each other'}
 SINGLE = {       # class → why it has exactly one subclass, in its own module
-    'spark.datasource.TableReader': 'Spark asks a reader for filters if it has a method for them: there is one with, and one without'}
+    'spark.datasource.TableReader': 'Spark asks a reader for filters if it has a method for them: there is one with, '
+                                    'and one without'}
 
 
 def name_of(path: Path) -> str: return '.'.join(path.relative_to(PACKAGE).with_suffix('').parts)
@@ -35,7 +37,8 @@ def imports(path: Path) -> set[str]:
             full = full.removeprefix('kafka_scratch').strip('.')
             found |= {f'{full}.{each.name}'.strip('.') for each in node.names} if full in ('', *ROOMS) else {full}
         elif isinstance(node, ast.Import):
-            found |= {each.name.removeprefix('kafka_scratch.') for each in node.names if each.name.startswith('kafka_scratch.')}
+            found |= {each.name.removeprefix('kafka_scratch.') for each in node.names
+                      if each.name.startswith('kafka_scratch.')}
     return {each for each in found if each.split('.')[0] in ROOMS}
 
 
@@ -66,7 +69,8 @@ def test_notebooks_are_named_by_their_room():
 def test_no_class_only_continues_another(path):
     classes = [node for node in ast.parse(path.read_text(encoding='utf-8')).body if isinstance(node, ast.ClassDef)]
     here = {node.name for node in classes}
-    children = Counter(base.id for node in classes for base in node.bases if isinstance(base, ast.Name) and base.id in here)
+    children = Counter(base.id for node in classes for base in node.bases if isinstance(base,
+        ast.Name) and base.id in here)
     assert {f'{name_of(path)}.{name}' for name, count in children.items() if count == 1} <= set(SINGLE)
 
 

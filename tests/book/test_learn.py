@@ -16,7 +16,8 @@ TOKEN = 'for-this-test'
 
 
 def ask(port: int, path: str, method: str = 'GET', body=None):
-    request = urllib.request.Request(f'http://127.0.0.1:{port}/{path}', method=method, headers={'Authorization': f'token {TOKEN}', 'Content-Type': 'application/json'},
+    request = urllib.request.Request(f'http://127.0.0.1:{port}/{path}', method=method,
+                                     headers={'Authorization': f'token {TOKEN}', 'Content-Type': 'application/json'},
                                      data=None if body is None else json.dumps(body).encode())
     with urllib.request.urlopen(request, timeout=PATIENCE) as answer: return json.loads(answer.read())
 
@@ -34,11 +35,15 @@ def checkout(tmp_path_factory):
 @pytest.fixture(scope='module')
 def lab(checkout):
     "The port of a JupyterLab, started as learn.sh starts it."
-    if importlib.util.find_spec('jupyterlab') is None: pytest.skip('JupyterLab is not installed: ./learn.sh installs it')
+    if importlib.util.find_spec('jupyterlab') is None:
+        pytest.skip('JupyterLab is not installed: ./learn.sh installs it')
     port = free_port()
-    command = [sys.executable, '-m', 'jupyterlab', '--config=tools/jupyter/config.py', '--no-browser', '--allow-root', '--ip=127.0.0.1', f'--ServerApp.port={port}',
+    command = [sys.executable, '-m', 'jupyterlab', '--config=tools/jupyter/config.py', '--no-browser', '--allow-root',
+               '--ip=127.0.0.1', f'--ServerApp.port={port}',
                '--ServerApp.port_retries=0', f'--IdentityProvider.token={TOKEN}', 'nbs/index.ipynb']
-    with open(checkout/'log', 'wb') as log: process = subprocess.Popen(command, cwd=checkout, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment())
+    with open(checkout/'log', 'wb') as log:
+        process = subprocess.Popen(command, cwd=checkout, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                   env=environment())
     def up():
         assert process.poll() is None, (checkout/'log').read_text()
         with contextlib.suppress(OSError): return ask(port, 'api/status')
@@ -63,7 +68,9 @@ def test_a_chapter_that_was_run_and_saved_is_the_same_file(lab, checkout):
     path = checkout/'nbs'/'14_log.segments.ipynb'
     before, model = path.read_bytes(), ask(lab, 'api/contents/14_log.segments.ipynb')
     content = model['content']
-    content['metadata'] |= {'language_info': {'name': 'python', 'version': '3.99'}, 'kernelspec': {'name': 'python3', 'display_name': 'Python 3 (ipykernel)', 'language': 'python'}}
+    content['metadata'] |= {'language_info': {'name': 'python', 'version': '3.99'},
+                            'kernelspec': {'name': 'python3', 'display_name': 'Python 3 (ipykernel)',
+                                           'language': 'python'}}
     for number, cell in enumerate(cell for cell in content['cells'] if cell['cell_type'] == 'code'):
         cell['execution_count'] = number
         cell['metadata'] |= {'trusted': True, 'execution': {'iopub.status.busy': '2026-11-17T00:00:00Z'}}

@@ -1,7 +1,9 @@
 """The short ways of `broker.fast` answer what the node itself answers, and leave the same files.
 
-Two nodes start on the same directory. One is asked as it is, the other through `Fast`; every request is put to both, often
-enough that answers are remembered and shapes are learned. The requests are recorded ones, the same with bytes changed, and
+Two nodes start on the same directory. One is asked as it is, the other through `Fast`; every request is put to both,
+often
+enough that answers are remembered and shapes are learned. The requests are recorded ones, the same with bytes changed,
+and
 Produce and Fetch requests that are made up.
 """
 import contextlib
@@ -31,7 +33,8 @@ SERVED = {0, 1, 2, 3, 18, 75}      # what makes up its own ids (groups, producer
 NOW = 1_794_792_513_211
 
 
-def produce_request(topic: str, partition: int, batch: bytes, version: int = 11) -> bytes: return produce(0, {topic: {partition: batch}}, version)
+def produce_request(topic: str, partition: int, batch: bytes, version: int = 11) -> bytes:
+    return produce(0, {topic: {partition: batch}}, version)
 def fetch_request(topic: str, partition: int, offset: int, version: int = 12) -> bytes:
     return fetch(0, {topic: {partition: offset}}, version, max_wait_ms=0)
 
@@ -67,7 +70,8 @@ class Pair:
         return long
 
     def files(self, name: str) -> dict[str, bytes]:
-        return {str(path.relative_to(self.place/name)): path.read_bytes() for path in sorted((self.place/name).rglob('*.log'))
+        return {str(path.relative_to(self.place/name)): path.read_bytes() for path
+                in sorted((self.place/name).rglob('*.log'))
                 if 'cluster_metadata' not in str(path)}   # which has the time in it
 
     def close(self):
@@ -120,11 +124,13 @@ def test_all_of_it_is_used(pair):
 
 
 MADE_UP = some.one_of(
-    some.builds(lambda topic, partition, values, broken: (produce_request(topic, partition, batch_of(values, broken))[4:]),
+    some.builds(lambda topic, partition, values, broken: (produce_request(topic, partition,
+        batch_of(values, broken))[4:]),
                 some.sampled_from([topic['name'] for topic in STATE['topics']] + ['nobody']), some.integers(0, 2),
                 some.lists(some.binary(max_size=20), min_size=1, max_size=4), some.integers(0, 9)),
     some.builds(lambda topic, partition, offset: fetch_request(topic, partition, offset)[4:],
-                some.sampled_from([topic['name'] for topic in STATE['topics']] + ['nobody']), some.integers(0, 2), some.integers(-2, 30)))
+                some.sampled_from([topic['name'] for topic in STATE['topics']] + ['nobody']), some.integers(0, 2),
+                some.integers(-2, 30)))
 
 
 def batch_of(values: list[bytes], broken: int) -> bytes:
@@ -134,7 +140,8 @@ def batch_of(values: list[bytes], broken: int) -> bytes:
 
 
 CHANGED = some.builds(lambda frame, at, value: frame[:at % len(frame)] + bytes([value]) + frame[at % len(frame) + 1:],
-                      some.sampled_from([frame for frame in RECORDED if int.from_bytes(frame[:2], 'big') in SERVED and len(frame) > 12]),
+                      some.sampled_from([frame for frame in RECORDED if int.from_bytes(frame[:2],
+                          'big') in SERVED and len(frame) > 12]),
                       some.integers(8, 400), some.integers(0, 255))
 
 
@@ -166,7 +173,9 @@ def test_a_shape_is_not_learned_from_a_refusal(pair):
 
 
 def test_nothing_is_kept_where_there_are_rules(tmp_path):
-    node = open_node(read_config(f'log.dirs={tmp_path}/logs\nauthorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n'
+    node = open_node(
+        read_config(
+            f'log.dirs={tmp_path}/logs\nauthorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n'
                                  'super.users=User:ANONYMOUS'))
     assert fast_for(node) is None
     stop_node(node)

@@ -1,4 +1,5 @@
-"""What was acknowledged is there, whatever happens: the broker is killed again and again, with the work of several clients in its hands.
+"""What was acknowledged is there, whatever happens: the broker is killed again and again, with the work of several
+clients in its hands.
 
 What holds after every restart, for every partition:
 - the offsets go up from 0 without a gap, and every batch is one that was sent, byte for byte;
@@ -7,7 +8,8 @@ What holds after every restart, for every partition:
 - an idempotent producer, which sends again what wasn't acknowledged, finds each of its batches once;
 - what a reader has seen is there, where it was.
 
-SIGKILL leaves to the kernel what was written, so that nothing of this needs an fsync. A write that was cut off halfway is
+SIGKILL leaves to the kernel what was written, so that nothing of this needs an fsync. A write that was cut off halfway
+is
 made by hand, between the kill and the restart, after the end of the log.
 """
 import collections
@@ -46,8 +48,10 @@ SETTINGS = {   # ten directories, each kept in its own way
 
 class Sent:
     "A batch that was sent, and what became of it."
-    def __init__(self, place, producer: int, number: int, batch: bytes): self.place, self.producer, self.number, self.batch, self.offset, self.there = place, producer, number, batch, None, False
-    def __repr__(self): return f'batch {self.number} of producer {self.producer} to {self.place}, acknowledged at {self.offset}'
+    def __init__(self, place, producer: int, number: int, batch: bytes):
+        self.place, self.producer, self.number, self.batch, self.offset, self.there = place, producer, number, batch, None, False
+    def __repr__(self):
+        return f'batch {self.number} of producer {self.producer} to {self.place}, acknowledged at {self.offset}'
 
 
 class World:
@@ -56,7 +60,8 @@ class World:
         self.directory, self.random, self.port, self.loop = directory, random.Random(seed), free_port(), loop
         self.logs, self.numbers, self.notes = directory/'logs', itertools.count(), []
         write_log(self.logs, metadata_log(**TOPICS))
-        self.file = properties(directory/'server.properties', node_id=1, listeners=f'PLAINTEXT://127.0.0.1:{self.port}', log_dirs=self.logs, **settings)
+        self.file = properties(directory/'server.properties', node_id=1, listeners=f'PLAINTEXT://127.0.0.1:{self.port}',
+                               log_dirs=self.logs, **settings)
         self.sent, self.fresh = {}, []                         # the bytes under the checksum → Sent; those of this life
         self.found = {place: {} for place in PLACES}           # offset → the batch that starts there
         self.ends = dict.fromkeys(PLACES, 0)
@@ -73,8 +78,10 @@ class World:
         count = chance.choice([1, 1, 1, 2, 5, 30])
         size = chance.choice([10, 10, 40, 100]) if count > 2 or chance.random() < 0.95 else 6_000
         mark = f'{place[0]}-{place[1]}/{producer}/{number}/'.encode()
-        batch = record_batch([record(mark + bytes([97 + delta % 26]) * size, offset_delta=delta, timestamp_delta=delta) for delta in range(count)],
-                             base_timestamp=(now := time.time_ns() // 1_000_000), max_timestamp=now + count - 1, **header)
+        batch = record_batch([record(mark + bytes([97 + delta % 26]) * size, offset_delta=delta,
+                                     timestamp_delta=delta) for delta in range(count)],
+                             base_timestamp=(now := time.time_ns() // 1_000_000), max_timestamp=now + count - 1,
+                             **header)
         sent = self.sent[batch[17:]] = Sent(place, producer, number, batch)
         self.fresh.append(sent)
         return sent
@@ -85,7 +92,8 @@ class World:
         "A batch that came from the log, where it should be."
         assert base_offset(batch) == offset, f'{place} goes on with {base_offset(batch)} instead of {offset}'
         sent = self.sent.get(batch[17:])
-        assert sent and batch == placed(sent.batch, offset) and sent.place == place, f'{place} has a batch at {offset} that nobody sent: {batch[:80].hex()}'
+        assert sent and batch == placed(sent.batch,
+                                        offset) and sent.place == place, f'{place} has a batch at {offset} that nobody sent: {batch[:80].hex()}'
         return sent
 
     def look(self):
@@ -94,11 +102,13 @@ class World:
             for place in PLACES:
                 for offset, batch in read_all(client, place, self.ends[place]):
                     sent = self.take(place, offset, batch)
-                    assert sent.number > self.last[place, sent.producer], f'{sent} is at {offset}, behind number {self.last[place, sent.producer]}'
+                    assert sent.number > self.last[place,
+                                                   sent.producer], f'{sent} is at {offset}, behind number {self.last[place, sent.producer]}'
                     self.last[place, sent.producer], sent.there = sent.number, True
                     self.found[place][offset], self.ends[place] = batch, next_offset(batch)
         for sent in self.fresh:
-            if sent.offset is not None: assert self.found[sent.place].get(sent.offset) == placed(sent.batch, sent.offset), f'lost: {sent}'
+            if sent.offset is not None:
+                assert self.found[sent.place].get(sent.offset) == placed(sent.batch, sent.offset), f'lost: {sent}'
         assert not self.problems, self.problems
 
     def look_again(self):
@@ -117,7 +127,8 @@ def read_all(client: Client, place, offset: int) -> list[tuple[int, bytes]]:
     "The batches from an offset to the end, with the offsets at which they were expected."
     found = []
     while True:
-        partition = read_fetch(client.ask(fetch(1, {place[0]: {place[1]: offset}}, version=12, max_wait_ms=0)), 12)['topics'][place[0]][place[1]]
+        partition = read_fetch(client.ask(fetch(1, {place[0]: {place[1]: offset}}, version=12, max_wait_ms=0)),
+                               12)['topics'][place[0]][place[1]]
         assert partition['error_code'] == 0, f'{place} from {offset}: {partition}'
         if offset == partition['high_watermark']: return found
         for batch in split(partition['records']):
@@ -142,7 +153,8 @@ class Worker(threading.Thread):
 
 
 class Producer(Worker):
-    "Sends ahead, up to `window` requests, each to one partition or several. What isn't acknowledged is never sent again."
+    """Sends ahead, up to `window` requests, each to one partition or several. What isn't acknowledged is never sent
+    again."""
     def __init__(self, world: World, number: int, acks: int, window: int):
         super().__init__(world)
         self.number, self.acks, self.window = number, acks, window
@@ -152,7 +164,8 @@ class Producer(Worker):
         while True:
             while len(waiting) < self.window:
                 places = self.random.sample(PLACES, self.random.choice([1, 1, 1, len(PLACES)]))
-                batches = [self.world.new_batch(self.number, next(self.world.numbers), place, self.random) for place in places]
+                batches = [self.world.new_batch(self.number, next(self.world.numbers), place,
+                                                self.random) for place in places]
                 topics = collections.defaultdict(dict)
                 for sent in batches: topics[sent.place[0]][sent.place[1]] = sent.batch
                 waiting.append(batches)
@@ -170,7 +183,8 @@ def acknowledge(batches: list[Sent], topics: dict):
 
 
 class Idempotent(Worker):
-    "One batch after the other to one partition, under a producer's id. What wasn't acknowledged is sent again, as it was."
+    """One batch after the other to one partition, under a producer's id. What wasn't acknowledged is sent again, as it
+    was."""
     def __init__(self, world: World, number: int, place):
         super().__init__(world)
         self.number, self.place, self.sequence, self.open = number, place, 0, None
@@ -183,7 +197,8 @@ class Idempotent(Worker):
 
     def work(self, client: Client):
         while True:
-            self.open = self.open or self.world.new_batch(self.number, next(self.world.numbers), self.place, self.random, producer_id=self.number, producer_epoch=0,
+            self.open = self.open or self.world.new_batch(self.number, next(self.world.numbers), self.place,
+                                                          self.random, producer_id=self.number, producer_epoch=0,
                                                           base_sequence=self.sequence)
             frame = client.ask(produce(1, {self.place[0]: {self.place[1]: self.open.batch}}))
             if frame is None: return
@@ -205,7 +220,8 @@ class Consumer(Worker):
     def work(self, client: Client):
         version, name = (16, topic_id_of) if self.by_id else (12, str)
         while True:
-            topics = {name(topic): {index: self.ends[topic, index] for index in range(count)} for topic, count in TOPICS.items()}
+            topics = {name(topic): {index: self.ends[topic, index] for index in range(count)} for topic,
+                      count in TOPICS.items()}
             frame = client.ask(fetch(1, topics, version=version, max_wait_ms=30, partition_max_bytes=40_000))
             if frame is None: return
             answer = read_fetch(frame, version)['topics']
@@ -228,9 +244,12 @@ def leave_a_mess(world: World) -> str:
     segments = sorted(directory.glob('*.log'))
     if not segments: return 'nothing'
     half = record_batch([record(b'half a batch' * 50)] * 3, base_offset=1 << 20)
-    tails = {'half a batch': lambda: half[:chance.randrange(1, len(half))], 'zeros': lambda: bytes(chance.randrange(1, 5_000)),
-             'noise': lambda: b'\xff' * 9 + chance.randbytes(chance.randrange(1, 300)), 'a wrong checksum': lambda: half[:-1] + b'!'}
-    indexes = {'cut': lambda data: data[:len(data) // 2], 'empty': lambda data: b'', 'preallocated': lambda data: data + bytes(4_800),
+    tails = {'half a batch': lambda: half[:chance.randrange(1, len(half))],
+             'zeros': lambda: bytes(chance.randrange(1, 5_000)),
+             'noise': lambda: b'\xff' * 9 + chance.randbytes(chance.randrange(1, 300)),
+             'a wrong checksum': lambda: half[:-1] + b'!'}
+    indexes = {'cut': lambda data: data[:len(data) // 2], 'empty': lambda data: b'',
+               'preallocated': lambda data: data + bytes(4_800),
                'noise': lambda data: data + chance.randbytes(24)}
     if chance.random() < 0.6:
         name = chance.choice(list(tails))
@@ -248,19 +267,23 @@ def leave_a_mess(world: World) -> str:
     return f'{place}: {name}'
 
 
-@pytest.mark.parametrize('name', [pytest.param(name, marks=long if number else ()) for number, name in enumerate(SETTINGS)])
+@pytest.mark.parametrize('name', [pytest.param(name, marks=long if number else ()) for number,
+                                  name in enumerate(SETTINGS)])
 def test_killed_again_and_again(tmp_path, name):
     world = World(tmp_path, SEED + len(name), SETTINGS[name], 'asyncio' if name == 'asyncio' else 'uvloop')
-    idempotent, consumers = [Idempotent(world, 900 + i, place) for i, place in enumerate(PLACES[:2])], [Consumer(world, False), Consumer(world, True)]
+    idempotent, consumers = [Idempotent(world, 900 + i, place) for i, place in enumerate(PLACES[:2])], [Consumer(world,
+        False), Consumer(world, True)]
     for life in range(LIVES):
         print(f'KAFKA_SCRATCH_SEED={SEED}, {name}, life {life}: {world.notes[-1:]}')
         broker = world.start()
         world.look()
         for consumer in consumers:
-            for place, offset, batch in consumer.read: assert world.found[place].get(offset) == batch, f'{place} had a batch at {offset} that a reader saw'
+            for place, offset, batch in consumer.read:
+                assert world.found[place].get(offset) == batch, f'{place} had a batch at {offset} that a reader saw'
         world.begin_life([worker.open for worker in idempotent if worker.open])
         idempotent, consumers = [worker.again() for worker in idempotent], [worker.again() for worker in consumers]
-        producers = [Producer(world, life * 10 + i, acks, window) for i, (acks, window) in enumerate([(1, 1), (-1, 20), (1, 50)])]
+        producers = [Producer(world, life * 10 + i, acks, window) for i,
+                     (acks, window) in enumerate([(1, 1), (-1, 20), (1, 50)])]
         workers = [*producers, *idempotent, *consumers]
         for worker in workers: worker.start()
         time.sleep(world.random.choice([0.005, 0.05, 0.1, 0.15]) * (0.5 + world.random.random()))

@@ -1,4 +1,5 @@
-"Brokers for programs and tests: `running_broker` in a thread, `Broker` in an event loop. What is left when the block is left: nothing."
+"""Brokers for programs and tests: `running_broker` in a thread, `Broker` in an event loop. What is left when the block
+is left: nothing."""
 import asyncio
 import contextlib
 import os
@@ -16,11 +17,13 @@ from kafka_scratch.broker.running import Broker, running_broker, setting_texts, 
 
 
 def write(client, topic, *values, partition=0):
-    return send_batch(client, topic, partition, write_batch([Record(offset_delta=n, value=value) for n, value in enumerate(values)]))
+    return send_batch(client, topic, partition, write_batch([Record(offset_delta=n, value=value) for n,
+                                                             value in enumerate(values)]))
 
 
 def read(client, topic, partition=0):
-    return [record.value for batch in read_batches(fetch_from(client, topic, partition, 0).records) for record in read_records(batch)]
+    return [record.value for batch in read_batches(fetch_from(client, topic, partition,
+                                                              0).records) for record in read_records(batch)]
 
 
 def answers(port: int) -> bool:
@@ -36,7 +39,8 @@ def nothing_is_left():
     assert threads() == []
 
 
-# --- With a thread ------------------------------------------------------------------------------------------------------------
+# --- With a thread
+# ------------------------------------------------------------------------------------------------------------
 
 def test_is_ready_soon_and_gone_afterwards():
     with running_broker(): pass   # whatever has to be imported
@@ -70,7 +74,8 @@ def test_a_restart_that_fails_keeps_the_records(how):
         directory, port = broker.directory, broker.port
         write(client, 'orders', b'one')
         with pytest.raises(ConfigError): broker.restart(log_retention_ms='soon')
-        assert os.path.isdir(directory) and broker.directory == directory and not answers(port) and 'log.retention.ms' not in broker.settings
+        assert (os.path.isdir(directory) and broker.directory == directory and not answers(port)
+                and 'log.retention.ms' not in broker.settings)
         getattr(broker, how)()
         assert broker.port == port and read(client, 'orders') == [b'one']
         with pytest.raises(RuntimeError): broker.start()
@@ -127,7 +132,8 @@ def test_more_topics_later():
         broker.create_topics(['a', 'b'])
         broker.create_topics({'b': 7, 'c': {'partitions': 1, 'cleanup_policy': 'compact'}})
         assert {name: len(topic.partitions) for name, topic in find_topics(client).items()} == {'a': 2, 'b': 2, 'c': 1}
-        with pytest.raises(ConfigError, match='Unknown topic config name: speed'): broker.create_topics({'d': {'speed': 'high'}})
+        with pytest.raises(ConfigError, match='Unknown topic config name: speed'):
+            broker.create_topics({'d': {'speed': 'high'}})
         assert 'd' not in find_topics(client)
 
 
@@ -139,15 +145,19 @@ def test_a_port_of_ones_own():
 
 
 def test_several_listeners():
-    with running_broker(listeners='PLAINTEXT://127.0.0.1:0,OTHER://127.0.0.1:0', listener_security_protocol_map=['OTHER:PLAINTEXT', 'PLAINTEXT:PLAINTEXT']) as broker:
+    with running_broker(listeners='PLAINTEXT://127.0.0.1:0,OTHER://127.0.0.1:0',
+                        listener_security_protocol_map=['OTHER:PLAINTEXT', 'PLAINTEXT:PLAINTEXT']) as broker:
         before = broker.addresses
-        assert list(before) == ['PLAINTEXT', 'OTHER'] and all(answers(int(address.split(':')[1])) for address in before.values())
+        assert list(before) == ['PLAINTEXT',
+                                'OTHER'] and all(answers(int(address.split(':')[1])) for address in before.values())
         assert broker.restart().addresses == before
 
 
 @pytest.mark.parametrize('mistake, problem', [
-    (dict(log_retention_ms='soon'), 'the settings: log.retention.ms takes'), (dict(topics=['not a name']), 'not a name'), (dict(topics={'a': 0}), 'at least one'),
-    (dict(topics={'a': 'many'}), 'at least one'), (dict(num_partitions='many'), 'the settings: num.partitions takes'), (dict(group_max_size=-1), 'the settings: group.max.size takes'),
+    (dict(log_retention_ms='soon'), 'the settings: log.retention.ms takes'),
+    (dict(topics=['not a name']), 'not a name'), (dict(topics={'a': 0}), 'at least one'),
+    (dict(topics={'a': 'many'}), 'at least one'), (dict(num_partitions='many'), 'the settings: num.partitions takes'),
+    (dict(group_max_size=-1), 'the settings: group.max.size takes'),
     (dict(listeners='nonsense'), 'listeners'), (dict(topics={'a': {'cleanup.policy': 'perhaps'}}), 'cleanup.policy')])
 def test_a_start_that_fails_leaves_nothing(mistake, problem, tmp_path, monkeypatch):
     monkeypatch.setattr('tempfile.tempdir', str(tmp_path))
@@ -172,7 +182,9 @@ def test_directories_are_taken_before_the_start_and_released_if_it_fails(tmp_pat
     results = asyncio.run(race())
     assert sorted(type(result).__name__ for result in results) == ['Broker', 'ConfigError']
     with running_broker(tmp_path/'apart', metadata_log_dir=tmp_path/'metadata'):
-        with pytest.raises(ConfigError, match='metadata is the directory of another'), running_broker(tmp_path/'others', metadata_log_dir=tmp_path/'metadata'): pass
+        with pytest.raises(ConfigError, match='metadata is the directory of another'), running_broker(tmp_path/'others',
+            metadata_log_dir=tmp_path/'metadata'):
+            pass
     with running_broker(tmp_path/'apart', metadata_log_dir=tmp_path/'metadata'): pass
     assert not running.DIRECTORIES
 
@@ -200,7 +212,8 @@ def test_a_start_that_fails_can_be_tried_again(tmp_path):
     with socket.create_server(('127.0.0.1', 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError), running_broker(tmp_path/'logs', port=port): pass
-    with running_broker(tmp_path/'logs', port=port, topics=['orders']) as broker, broker.client() as client: write(client, 'orders', b'at last')
+    with running_broker(tmp_path/'logs', port=port, topics=['orders']) as broker, broker.client() as client:
+        write(client, 'orders', b'at last')
 
 
 def test_clients_that_are_left_behind():
@@ -218,7 +231,8 @@ def test_the_group_of_an_ordinary_client():
         for number in range(10): producer.send('orders', b'%d' % number)
         producer.flush()
         producer.close()
-        consumer = kafka.KafkaConsumer('orders', bootstrap_servers=broker.bootstrap_servers, group_id='readers', auto_offset_reset='earliest', consumer_timeout_ms=10_000)
+        consumer = kafka.KafkaConsumer('orders', bootstrap_servers=broker.bootstrap_servers, group_id='readers',
+                                       auto_offset_reset='earliest', consumer_timeout_ms=10_000)
         found = []
         for record in consumer:
             found.append(int(record.value))
@@ -227,7 +241,8 @@ def test_the_group_of_an_ordinary_client():
         assert sorted(found) == list(range(10))
 
 
-# --- In an event loop ---------------------------------------------------------------------------------------------------------
+# --- In an event loop
+# ---------------------------------------------------------------------------------------------------------
 
 def test_async():
     async def go():
@@ -258,10 +273,12 @@ def test_async_after_an_exception():
     assert not os.path.exists(places[0])
 
 
-# --- Settings -----------------------------------------------------------------------------------------------------------------
+# --- Settings
+# -----------------------------------------------------------------------------------------------------------------
 
 def test_settings_as_text():
-    assert setting_texts({'num_partitions': 6, 'a.b_c': True, 'list': [1, 'x'], 'gone': None}) == {'num.partitions': '6', 'a.b_c': 'true', 'list': '1,x'}
+    assert setting_texts({'num_partitions': 6, 'a.b_c': True, 'list': [1, 'x'],
+                          'gone': None}) == {'num.partitions': '6', 'a.b_c': 'true', 'list': '1,x'}
 
 
 def test_topics_as_people_write_them():

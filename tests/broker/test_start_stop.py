@@ -1,4 +1,5 @@
-"Starting, following the metadata log, stopping; and what is said when it can't be done: one sentence, and nothing is changed."
+"""Starting, following the metadata log, stopping; and what is said when it can't be done: one sentence, and nothing is
+changed."""
 import base64
 import contextlib
 import ctypes
@@ -17,18 +18,22 @@ from pathlib import Path
 import pytest
 
 from broker_process import FIXTURES, META, PATIENCE, ROOT, BrokerProcess, Client, environment, free_port, properties, run_to_end, running, tree, wait_until
-from by_hand import (api_versions, batch, compact, describe, leader_change, metadata_log, partition_record, read_api_versions, read_describe, remove_topic,
+from by_hand import (api_versions, batch, compact, describe, leader_change, metadata_log, partition_record,
+                     read_api_versions, read_describe, remove_topic,
                      topic_batch, topic_id_of, write_log)
 
-LONG_NAMES = [f'{number:032767}' for number in range(400)]   # the answer repeats them: 13 MB, more than fits between two sockets
+# the answer repeats them: 13 MB, more than fits between two sockets
+LONG_NAMES = [f'{number:032767}' for number in range(400)]
 
 
 def described(broker, *topics: str, client_id: str = 'tests') -> dict:
     "Topics by name. Another client id makes another request: its answer can't be one that was kept."
-    return {topic['name']: topic for topic in read_describe(broker.ask(describe(1, *topics, client_id=client_id)))['topics']}
+    return {topic['name']: topic for topic in read_describe(broker.ask(describe(1, *topics,
+        client_id=client_id)))['topics']}
 
 
-def sizes(broker, **options) -> dict[str, int]: return {name: len(topic['partitions']) for name, topic in described(broker, **options).items()}
+def sizes(broker, **options) -> dict[str, int]:
+    return {name: len(topic['partitions']) for name, topic in described(broker, **options).items()}
 
 
 def is_served(broker) -> bool: return read_api_versions(broker.ask(api_versions(7)))['correlation_id'] == 7
@@ -36,7 +41,8 @@ def is_served(broker) -> bool: return read_api_versions(broker.ask(api_versions(
 
 # --- On which directories it starts -----------------------------------------------------------------------------------
 
-@pytest.mark.parametrize('contents', ['nothing', 'meta.properties', 'topics without metadata', 'an empty metadata log', 'an empty segment', 'no directory', 'no directory above'])
+@pytest.mark.parametrize('contents', ['nothing', 'meta.properties', 'topics without metadata', 'an empty metadata log',
+                                      'an empty segment', 'no directory', 'no directory above'])
 def test_starts_without_topics(tmp_path, contents):
     logs = tmp_path/'above'/'logs'
     if not contents.startswith('no directory'): logs.mkdir(parents=True)
@@ -50,7 +56,9 @@ def test_starts_without_topics(tmp_path, contents):
         assert is_served(broker) and sizes(broker) == {}
         assert described(broker, 'foo')['foo']['error_code'] == 3
     assert logs.is_dir()
-    if contents == 'nothing': before[Path('logs/meta.properties')] = tree(tmp_path/'above')[Path('logs/meta.properties')]   # it has a name now
+    # it has a name now
+    if contents == 'nothing':
+        before[Path('logs/meta.properties')] = tree(tmp_path/'above')[Path('logs/meta.properties')]
     if not contents.startswith('no directory'): assert tree(tmp_path/'above') == before
 
 
@@ -64,15 +72,18 @@ def test_takes_its_node_id_from_the_directory(tmp_path):
 
 def test_several_log_directories(tmp_path):
     "The metadata log is in the first one, unless metadata.log.dir says otherwise."
-    for name, topic in (('a', 'alpha'), ('b', 'beta'), ('m', 'mu')): write_log(tmp_path/name, metadata_log(**{topic: 1}))
+    for name, topic in (('a', 'alpha'), ('b', 'beta'), ('m', 'mu')):
+        write_log(tmp_path/name, metadata_log(**{topic: 1}))
     both = f'{tmp_path/"a"}, {tmp_path/"b"}'
     with running(tmp_path/'1', log_dirs=both) as broker: assert sizes(broker) == {'alpha': 1}
-    with running(tmp_path/'2', log_dirs=both, metadata_log_dir=tmp_path/'m') as broker: assert sizes(broker) == {'mu': 1}
+    with running(tmp_path/'2', log_dirs=both, metadata_log_dir=tmp_path/'m') as broker:
+        assert sizes(broker) == {'mu': 1}
 
 
 def test_several_listeners(tmp_path):
     second = free_port()
-    with running(tmp_path, listeners=f'PLAINTEXT://127.0.0.1:{{port}}, INTERNAL://localhost:{second}', listener_security_protocol_map='INTERNAL:PLAINTEXT') as broker:
+    with running(tmp_path, listeners=f'PLAINTEXT://127.0.0.1:{{port}}, INTERNAL://localhost:{second}',
+                 listener_security_protocol_map='INTERNAL:PLAINTEXT') as broker:
         assert is_served(broker)
         with Client(second) as client: assert client.ask(api_versions(1)) is not None
 
@@ -87,7 +98,8 @@ def test_a_torn_batch_at_the_end(tmp_path):
 
 def test_records_from_the_future(tmp_path):
     "Types and versions of records that we don't know are stepped over."
-    write_log(tmp_path/'logs', metadata_log(foo=1) + batch([bytes([1, 99, 0]) + b'abc', bytes([1, 2, 9]) + b'abc'], 3) + topic_batch(5, 'bar'))
+    write_log(tmp_path/'logs', metadata_log(foo=1) + batch([bytes([1, 99, 0]) + b'abc', bytes([1, 2, 9]) + b'abc'],
+                                                           3) + topic_batch(5, 'bar'))
     with running(tmp_path) as broker: assert sizes(broker) == {'foo': 1, 'bar': 1}
 
 
@@ -97,11 +109,13 @@ def in_kafkas_words(topics) -> list[dict]:
     "Our answer as the JSON of the fixtures has it."
     def camel(name): return name.split('_')[0] + ''.join(map(str.title, name.split('_')[1:]))
     return [{camel(name): base64.urlsafe_b64encode(value).decode().rstrip('=') if name == 'topic_id' else
-             [{camel(key): what for key, what in partition.items()} for partition in value] if name == 'partitions' else value
+             [{camel(key): what for key,
+               what in partition.items()} for partition in value] if name == 'partitions' else value
              for name, value in topic.items()} for topic in topics]
 
 
-def recorded(family: str) -> list[dict]: return json.loads((FIXTURES/family/'expected.json').read_text())['describeTopicPartitionsV0']['topics']
+def recorded(family: str) -> list[dict]:
+    return json.loads((FIXTURES/family/'expected.json').read_text())['describeTopicPartitionsV0']['topics']
 
 
 @contextlib.contextmanager
@@ -113,11 +127,16 @@ def running_copy(tmp_path, source: Path, node_id: int):
 
 
 def without_times(tree: dict) -> dict:
-    "Logs of groups and transactions are opened in any case, and closed as every log is: the files may be written anew, but say the same."
-    return {path: found[1] if found and path.parts[0].startswith(('__consumer_offsets-', '__transaction_state-')) else found for path, found in tree.items()}
+    """Logs of groups and transactions are opened in any case, and closed as every log is: the files may be written
+    anew, but say the same."""
+    return {path: found[1] if found and path.parts[0].startswith(('__consumer_offsets-',
+                                                                  '__transaction_state-')) else found for path,
+                                                                  found in tree.items()}
 
 
-@pytest.mark.parametrize('family, node_id', [('three-brokers', 1), ('three-brokers', 2), ('three-brokers', 3), ('three-brokers-one-controller', 2), ('three-brokers-one-controller', 100)])
+@pytest.mark.parametrize('family, node_id', [('three-brokers', 1), ('three-brokers', 2), ('three-brokers', 3),
+                                             ('three-brokers-one-controller', 2),
+                                             ('three-brokers-one-controller', 100)])
 def test_serves_what_a_node_of_three_knew(tmp_path, family, node_id):
     with running_copy(tmp_path, FIXTURES/family/f'node-{node_id}', node_id) as broker:
         assert in_kafkas_words(described(broker).values()) == recorded(family)
@@ -136,7 +155,8 @@ def test_takes_back_what_it_led_before_a_clean_shutdown(tmp_path, family, node_i
     with running_copy(tmp_path, FIXTURES/family/'logs', node_id) as broker:
         found = in_kafkas_words(described(broker).values())
     assert {partition['leaderId'] for topic in found for partition in topic['partitions']} == {node_id}
-    assert found == [{**topic, 'partitions': [*map(two_epochs_later, topic['partitions'])]} for topic in recorded(family)]
+    assert found == [{**topic, 'partitions': [*map(two_epochs_later,
+                                                   topic['partitions'])]} for topic in recorded(family)]
 
 
 def test_a_checkpoint_without_segments(tmp_path):
@@ -165,7 +185,8 @@ def append(path: Path, data: bytes):
     with open(path, 'ab') as file: file.write(data)
 
 
-def soon(broker, expected: dict[str, int], patience: float = PATIENCE): wait_until(lambda: sizes(broker) == expected, f'{expected} to be served', patience)
+def soon(broker, expected: dict[str, int], patience: float = PATIENCE):
+    wait_until(lambda: sizes(broker) == expected, f'{expected} to be served', patience)
 
 
 def test_follows_appended_batches(followed):
@@ -181,7 +202,8 @@ def test_follows_appended_batches(followed):
 
 def test_follows_a_change_of_leader(followed):
     broker, path = followed
-    def leader(): return [described(broker, 'foo')['foo']['partitions'][0][name] for name in ('leader_id', 'leader_epoch')]
+    def leader():
+        return [described(broker, 'foo')['foo']['partitions'][0][name] for name in ('leader_id', 'leader_epoch')]
     assert leader() == [1, 0]
     append(path, batch([leader_change(topic_id_of('foo'), 0, -1)], 3))
     wait_until(lambda: leader() == [-1, 1], 'no leader')
@@ -288,7 +310,8 @@ def test_impossible_records_are_complained_about(followed, problem):
 
 # --- How it stops -----------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize('clients, number', [('no', signal.SIGTERM), ('idle', signal.SIGTERM), ('idle', signal.SIGINT), ('half', signal.SIGTERM), ('unread', signal.SIGTERM)],
+@pytest.mark.parametrize('clients, number', [('no', signal.SIGTERM), ('idle', signal.SIGTERM), ('idle', signal.SIGINT),
+                                             ('half', signal.SIGTERM), ('unread', signal.SIGTERM)],
                          ids=lambda value: getattr(value, 'name', value))
 def test_stops_on_a_signal(tmp_path, loop, clients, number):
     "Whoever is connected: at rest, in the middle of a request, or with answers that it doesn't read."
@@ -360,12 +383,14 @@ def refused(tmp_path: Path, *arguments, **options) -> str:
 def without_privileges():
     "From here on root may read, write and enter only what its permissions say, as everybody else."
     if os.geteuid() == 0 and sys.platform == 'linux':
-        for capability in (1, 2): ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)   # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH; 24 is PR_CAPBSET_DROP
+        # CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH; 24 is PR_CAPBSET_DROP
+        for capability in (1, 2): ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)
 
 
 def settings_file(tmp_path: Path, *lines: str) -> Path:
     path = tmp_path/'server.properties'
-    path.write_text('\n'.join([f'listeners=PLAINTEXT://127.0.0.1:{free_port()}', f'log.dirs={tmp_path/"logs"}', *lines, '']))
+    path.write_text('\n'.join([f'listeners=PLAINTEXT://127.0.0.1:{free_port()}', f'log.dirs={tmp_path/"logs"}', *lines,
+                               '']))
     return path
 
 
@@ -375,13 +400,16 @@ def test_refuses_a_port_in_use(tmp_path):
         port = taken.getsockname()[1]
         listener = f'PLAINTEXT://127.0.0.1:{port}'
         said = refused(tmp_path, settings_file(tmp_path, f'listeners={listener}'))
-    assert f'{listener}: port {port} is in use by another program' in said and f'in {tmp_path}/server.properties' in said
+    assert (f'{listener}: port {port} is in use by another program' in said
+            and f'in {tmp_path}/server.properties' in said)
 
 
 def test_says_that_a_broker_is_on_the_port(tmp_path, loop):
     "The second start of the same broker, which is the usual reason."
     with running(tmp_path, env=loop) as broker:
-        said = refused(tmp_path/'second', properties(tmp_path/'second.properties', listeners=f'PLAINTEXT://127.0.0.1:{broker.port}', log_dirs=tmp_path/'other'), env=loop)
+        said = refused(tmp_path/'second', properties(tmp_path/'second.properties',
+                                                     listeners=f'PLAINTEXT://127.0.0.1:{broker.port}',
+                                                     log_dirs=tmp_path/'other'), env=loop)
         assert f'port {broker.port} is in use by a Kafka broker; stop that one, or choose another port, such as listeners=PLAINTEXT://127.0.0.1:' in said
         assert not (tmp_path/'other').exists() or not any((tmp_path/'other').iterdir())
         assert is_served(broker)
@@ -393,8 +421,10 @@ def test_refuses_a_host_that_is_not_here(tmp_path, host):
     assert f'PLAINTEXT://{host}:9' in refused(tmp_path, settings_file(tmp_path, f'listeners=PLAINTEXT://{host}:9'))
 
 
-@pytest.mark.parametrize('problem, words', [('not there', 'there is no such file'), ('a directory', 'it is a directory; name the file in it'),
-                                            ('not readable', 'Permission denied')], ids=['not there', 'a directory', 'not readable'])
+@pytest.mark.parametrize('problem, words', [('not there', 'there is no such file'),
+                                            ('a directory', 'it is a directory; name the file in it'),
+                                            ('not readable', 'Permission denied')],
+                                            ids=['not there', 'a directory', 'not readable'])
 def test_refuses_a_file_that_can_not_be_read(tmp_path, problem, words):
     file = tmp_path/'server.properties'
     if problem == 'a directory': file.mkdir()
@@ -406,13 +436,21 @@ def test_refuses_a_file_that_can_not_be_read(tmp_path, problem, words):
 @pytest.mark.parametrize('line, words', [
     ('node.id=one', "node.id takes a whole number from 0 to 2147483647, not 'one'"),
     ('node.id=-1', 'node.id'), ('broker.id=2147483648', 'broker.id'),
-    ('listeners=127.0.0.1:9092', "'127.0.0.1:9092' is no listener"), ('listeners=PLAINTEXT://127.0.0.1:65536', 'port'), ('listeners=', 'listeners'),
+    ('listeners=127.0.0.1:9092', "'127.0.0.1:9092' is no listener"), ('listeners=PLAINTEXT://127.0.0.1:65536', 'port'),
+    ('listeners=', 'listeners'),
     ('listeners=SSL://127.0.0.1:9092', 'SSL'),
-    ('advertised.listeners=nonsense', 'advertised.listeners'), ('log.dirs=', 'log.dirs'), ('log.dirs=\\u12', '\\u'), ('log.dirs=/\\u0000', ''), ('log.dirs=/\\ud800', ''),
-    ('log.dirs=/proc/nowhere', '/proc/nowhere'), ('socket.request.max.bytes=0', 'socket.request.max.bytes'), ('connections.max.idle.ms=soon', 'connections.max.idle.ms'),
-    ('listeners=PLAINTEXT://127.0.0.1:0,PLAINTEXT://127.0.0.1:0', 'two listeners called PLAINTEXT'), ('num.partitions=0', 'num.partitions'), ('num.partitions=many', 'num.partitions'),
-    ('auto.create.topics.enable=perhaps', 'auto.create.topics.enable'), ('group.max.size=x', 'group.max.size'), ('group.consumer.assignors=mine', 'group.consumer.assignors'),
-    ('offsets.retention.minutes=0', 'offsets.retention.minutes'), ('offsets.topic.num.partitions=0', 'offsets.topic.num.partitions'), ('transactional.id.expiration.ms=0', 'transactional.id.expiration.ms')])
+    ('advertised.listeners=nonsense', 'advertised.listeners'), ('log.dirs=', 'log.dirs'), ('log.dirs=\\u12', '\\u'),
+    ('log.dirs=/\\u0000', ''), ('log.dirs=/\\ud800', ''),
+    ('log.dirs=/proc/nowhere', '/proc/nowhere'), ('socket.request.max.bytes=0', 'socket.request.max.bytes'),
+    ('connections.max.idle.ms=soon', 'connections.max.idle.ms'),
+    ('listeners=PLAINTEXT://127.0.0.1:0,PLAINTEXT://127.0.0.1:0', 'two listeners called PLAINTEXT'),
+    ('num.partitions=0', 'num.partitions'), ('num.partitions=many', 'num.partitions'),
+    ('auto.create.topics.enable=perhaps', 'auto.create.topics.enable'), ('group.max.size=x', 'group.max.size'),
+    ('group.consumer.assignors=mine', 'group.consumer.assignors'),
+    ('offsets.retention.minutes=0', 'offsets.retention.minutes'), ('offsets.topic.num.partitions=0',
+                                                                   'offsets.topic.num.partitions'),
+                                                                   ('transactional.id.expiration.ms=0',
+                                                                    'transactional.id.expiration.ms')])
 def test_refuses_bad_values(tmp_path, line, words):
     (tmp_path/'logs').mkdir()
     file = settings_file(tmp_path, '# the third line', line)
@@ -422,8 +460,10 @@ def test_refuses_bad_values(tmp_path, line, words):
 
 
 @pytest.mark.parametrize('contents, words', [
-    (b'node.id=2\n', ['belongs to node 2', 'node 1']), (b'node.id=two\n', ['meta.properties', "'two'"]), ('node.id=²\n'.encode(), ['meta.properties']),
-    (b'node.id=1\ncluster.id=\\u12\n', ['meta.properties', 'line 2']), (b'\xff\xfe', ['meta.properties', 'says neither a cluster.id nor a node.id'])],
+    (b'node.id=2\n', ['belongs to node 2', 'node 1']), (b'node.id=two\n', ['meta.properties', "'two'"]),
+    ('node.id=²\n'.encode(), ['meta.properties']),
+    (b'node.id=1\ncluster.id=\\u12\n', ['meta.properties', 'line 2']), (b'\xff\xfe',
+        ['meta.properties', 'says neither a cluster.id nor a node.id'])],
     ids=['another node', 'not a number', 'not quite a number', 'a bad escape', 'not text'])
 def test_refuses_a_directory_of_someone_else(tmp_path, contents, words):
     (tmp_path/'logs').mkdir()
@@ -447,7 +487,8 @@ def test_refuses_a_log_directory_without_the_right_to_use_it(tmp_path, mode):
     logs.chmod(0o755)
     assert process.process.returncode == 1 and not any(logs.iterdir())
     [said] = process.stderr.splitlines()
-    assert f'{file}, line 2: log.dirs has {logs}, which belongs to ' in said and said.endswith('where we may not write: name one of your own')
+    assert (f'{file}, line 2: log.dirs has {logs}, which belongs to ' in said
+            and said.endswith('where we may not write: name one of your own'))
 
 
 def test_refuses_a_log_directory_of_another_user(tmp_path):
@@ -458,7 +499,9 @@ def test_refuses_a_log_directory_of_another_user(tmp_path):
     os.chown(logs, 1, 1)
     process = run_to_end(tmp_path, file, limit=without_privileges)
     assert process.process.returncode == 1 and [path.name for path in logs.iterdir()] == ['meta.properties']
-    assert process.stderr == f'kafka_scratch: {file}, line 2: log.dirs has {logs}, which belongs to {pwd.getpwuid(1).pw_name} and where we may not write: name one of your own\n'
+    assert (process.stderr
+            == f'kafka_scratch: {file}, line 2: log.dirs has {logs}, which belongs to {pwd.getpwuid(1).pw_name} and '
+               f'where we may not write: name one of your own\n')
 
 
 def test_refuses_files_of_another_user_in_its_directory(tmp_path):
@@ -468,7 +511,9 @@ def test_refuses_files_of_another_user_in_its_directory(tmp_path):
     lock.touch(mode=0)
     process = run_to_end(tmp_path, file, limit=without_privileges)
     assert process.process.returncode == 1 and [path.name for path in lock.parent.iterdir()] == ['.lock']
-    assert process.stderr == f'kafka_scratch: {lock} belongs to {pwd.getpwuid(os.geteuid()).pw_name}, and we may not use it: log.dirs can name another directory\n'
+    assert (process.stderr
+            == f'kafka_scratch: {lock} belongs to {pwd.getpwuid(os.geteuid()).pw_name}, and we may not use it: '
+               f'log.dirs can name another directory\n')
 
 
 def test_refuses_to_make_a_directory_where_it_may_not(tmp_path):
@@ -476,15 +521,18 @@ def test_refuses_to_make_a_directory_where_it_may_not(tmp_path):
     above.mkdir(mode=0o555)
     process = run_to_end(tmp_path, file, limit=without_privileges)
     assert process.process.returncode == 1 and process.stderr.splitlines() == [
-        f"kafka_scratch: the log directory {above}/logs can't be made: Permission denied; name one that can, as log.dirs"]
+        f"kafka_scratch: the log directory {above}/logs can't be made: Permission denied; name one that can, as "
+        f"log.dirs"]
 
 
 @pytest.mark.parametrize('setting', ['log.dirs', 'log.dir', 'metadata.log.dir'])
 def test_refuses_a_directory_with_other_things_in_it(tmp_path, setting):
     "Without `meta.properties` it is nobody's; Kafka says `No readable meta.properties files found.`"
     (tmp_path/'logs'/'summer-2024').mkdir(parents=True)
-    for path in 'letter.txt', 'photo.jpg', 'zebra', 'summer-2024/plan.txt', 'orders-0': (tmp_path/'logs'/path).write_text('mine')
-    file = properties(tmp_path/'server.properties', listeners=f'PLAINTEXT://127.0.0.1:{free_port()}', **{setting: tmp_path/'logs'},
+    for path in 'letter.txt', 'photo.jpg', 'zebra', 'summer-2024/plan.txt', 'orders-0':
+        (tmp_path/'logs'/path).write_text('mine')
+    file = properties(tmp_path/'server.properties', listeners=f'PLAINTEXT://127.0.0.1:{free_port()}',
+                      **{setting: tmp_path/'logs'},
                       **{'log.dirs': tmp_path/'fresh'} if setting == 'metadata.log.dir' else {})
     said = refused(tmp_path, file)
     assert f'{file}, line 2: {setting} has {tmp_path}/logs, which has no meta.properties, but letter.txt, orders-0, photo.jpg and 2 more in it' in said
@@ -497,7 +545,8 @@ def test_takes_a_directory_that_a_broker_left(tmp_path, named):
     logs = tmp_path/'logs'
     write_log(logs, metadata_log(foo=1))
     for name in 'foo-0', 'bar-1.0123456789abcdef0123456789abcdef-delete', 'lost+found': (logs/name).mkdir()
-    for name in '.lock', '.DS_Store', 'cleaner-offset-checkpoint', 'recovery-point-offset-checkpoint.tmp', 'bootstrap.checkpoint': (logs/name).touch()
+    for name in '.lock', '.DS_Store', 'cleaner-offset-checkpoint', 'recovery-point-offset-checkpoint.tmp', 'bootstrap.checkpoint':
+        (logs/name).touch()
     if named:
         (logs/'meta.properties').write_text(META.format(node_id=1))
         (logs/'letter.txt').write_text('mine')   # as Kafka: a file is no obstacle in a directory with a name
@@ -509,7 +558,8 @@ def test_takes_a_directory_that_a_broker_left(tmp_path, named):
 def test_reads_bytes_as_java_does(tmp_path):
     "As ISO-8859-1, in which every byte is a letter: an é of one byte is an é, in a comment or in a path."
     port, file = free_port(), tmp_path/'server.properties'
-    file.write_bytes(f'# caf\xe9 \xff\xfe\0\nlisteners=PLAINTEXT://127.0.0.1:{port}\nlog.dirs={tmp_path}/caf\xe9\n'.encode('iso-8859-1'))
+    file.write_bytes(
+        f'# caf\xe9 \xff\xfe\0\nlisteners=PLAINTEXT://127.0.0.1:{port}\nlog.dirs={tmp_path}/caf\xe9\n'.encode('iso-8859-1'))
     broker = BrokerProcess(tmp_path, file, port=port)
     try: assert is_served(broker.wait_ready())
     finally: broker.stop()
@@ -520,14 +570,19 @@ def test_reads_bytes_as_java_does(tmp_path):
 def test_says_how_to_write_other_letters(tmp_path):
     "An é of two bytes is two letters, as in Kafka; whoever wrote it hears of it."
     with running(tmp_path, **{'super.users': 'User:café'}) as broker:
-        assert broker.stderr == f'kafka_scratch: {tmp_path}/server.properties is read as ISO-8859-1, as in Kafka: write é as \\u00e9 for super.users in line 4\n'
+        assert (broker.stderr
+                == f'kafka_scratch: {tmp_path}/server.properties is read as ISO-8859-1, as in Kafka: write é as '
+                   f'\\u00e9 for super.users in line 4\n')
 
 
 def test_names_settings_that_do_not_exist(tmp_path):
-    with running(tmp_path, listners='x', **{'retention.ms': 5, 'confluent.license': 'x', 'num.network.threads': 3, 'my.own': 1, 'colour': 'red'}) as broker:
+    with running(tmp_path, listners='x', **{'retention.ms': 5, 'confluent.license': 'x', 'num.network.threads': 3,
+                                            'my.own': 1, 'colour': 'red'}) as broker:
         assert is_served(broker)
-        assert broker.stderr == (f"kafka_scratch: {tmp_path}/server.properties has settings that don't exist, and are ignored, as in Kafka: "
-                                 'listners in line 4 (did you mean listeners?), retention.ms in line 5 (did you mean log.retention.ms?), colour in line 9\n')
+        assert broker.stderr == (
+            f"kafka_scratch: {tmp_path}/server.properties has settings that don't exist, and are ignored, as in Kafka: "
+                                 'listners in line 4 (did you mean listeners?), retention.ms in line 5 (did you mean '
+                                 'log.retention.ms?), colour in line 9\n')
 
 
 def test_makes_no_directory_when_another_is_not_ours(tmp_path):
@@ -549,7 +604,8 @@ def test_refuses_a_damaged_log(tmp_path, position):
 
 @pytest.mark.parametrize('position', [8, 10], ids=lambda position: f'byte {position}')
 def test_does_not_overlook_a_damaged_length(tmp_path, position):
-    "A batch that seems to go on after the end of the file, with whole batches inside it: refused, or at least mentioned."
+    """A batch that seems to go on after the end of the file, with whole batches inside it: refused, or at least
+    mentioned."""
     log = bytearray(metadata_log(foo=1, bar=2))
     log[position] ^= 0x40
     path = write_log(tmp_path/'logs', log)
@@ -584,13 +640,17 @@ def test_help(tmp_path, arguments):
 
 
 @pytest.mark.parametrize('arguments, words', [
-    (['--port'], 'but no option --port: settings such as listeners=PLAINTEXT://localhost:19092 and log.dirs=/data are in the file (see --help)'),
-    (['--port=9092', 'one'], 'but no option --port=9092: '), (['server.properties', '--override', 'a=b'], 'but no option --override: '),
-    (['one', 'two'], 'and not 2 of them: one, two (see --help)')], ids=['arguments0', 'with a value', 'after the file', 'arguments1'])
+    (['--port'], 'but no option --port: settings such as listeners=PLAINTEXT://localhost:19092 and log.dirs=/data are '
+                 'in the file (see --help)'),
+    (['--port=9092', 'one'], 'but no option --port=9092: '), (['server.properties', '--override', 'a=b'],
+                                                              'but no option --override: '),
+    (['one', 'two'], 'and not 2 of them: one, two (see --help)')], ids=['arguments0', 'with a value', 'after the file',
+        'arguments1'])
 def test_usage(tmp_path, arguments, words):
     process = run_to_end(tmp_path, *arguments)
     assert process.process.returncode == 2 and process.stdout == '' and len(process.stderr.splitlines()) == 1
-    assert process.stderr.startswith('kafka_scratch: your_program.sh takes the path of a properties file, or nothing, ') and words in process.stderr
+    assert process.stderr.startswith(
+        'kafka_scratch: your_program.sh takes the path of a properties file, or nothing, ') and words in process.stderr
 
 
 # --- From where, and with which Python --------------------------------------------------------------------------------
@@ -613,7 +673,8 @@ def installed_pythons() -> dict[tuple, Path]:
 
 
 PYTHONS = installed_pythons()
-OLD, NEW = ([pytest.param(version, id='.'.join(map(str, version))) for version in PYTHONS if (version < (3, 11)) == old] or
+OLD, NEW = ([pytest.param(version, id='.'.join(map(str, version))) for version in PYTHONS if (version < (3,
+    11)) == old] or
             [pytest.param(None, marks=pytest.mark.skip(reason='no such Python is installed'))] for old in (True, False))
 
 
@@ -627,12 +688,14 @@ def test_an_older_python_is_told_so(tmp_path, checkout, version):
 @pytest.mark.parametrize('version', NEW)
 def test_a_newer_python_serves(tmp_path, checkout, version):
     write_log(tmp_path/'logs', metadata_log(foo=1))
-    with running(tmp_path, program=checkout, env=environment(PATH=str(PYTHONS[version]))) as broker: assert sizes(broker) == {'foo': 1}
+    with running(tmp_path, program=checkout, env=environment(PATH=str(PYTHONS[version]))) as broker:
+        assert sizes(broker) == {'foo': 1}
 
 
 def test_no_python_at_all(tmp_path, checkout):
     process = run_to_end(tmp_path, program=checkout, env=environment(PATH=str(tmp_path)))
-    assert process.process.returncode == 1 and process.stderr == 'kafka_scratch needs Python 3.11 or newer, and no python3 was found.\n'
+    assert (process.process.returncode == 1
+            and process.stderr == 'kafka_scratch needs Python 3.11 or newer, and no python3 was found.\n')
 
 
 def test_needs_only_the_standard_library(tmp_path, checkout):
@@ -651,7 +714,8 @@ def test_runs_from_another_directory(tmp_path):
     "Paths are relative to where the user is; modules that happen to lie there are not ours to import."
     here = tmp_path/'here'
     here.mkdir()
-    for module in 'asyncio', 'signal', 'struct', 'runpy', 'uvloop', 'crc32c', 'json', 'kafka_scratch': (here/f'{module}.py').write_text(f'raise SystemExit("the wrong {module}")')
+    for module in 'asyncio', 'signal', 'struct', 'runpy', 'uvloop', 'crc32c', 'json', 'kafka_scratch':
+        (here/f'{module}.py').write_text(f'raise SystemExit("the wrong {module}")')
     write_log(here/'data', metadata_log(foo=1))
     port = free_port()
     properties(here/'my.properties', listeners=f'PLAINTEXT://127.0.0.1:{port}', log_dirs='data')
@@ -670,4 +734,6 @@ def test_runs_through_a_symbolic_link(tmp_path, checkout):
 
 
 def test_runs_with_a_python_path_of_the_user(tmp_path):
-    with running(tmp_path, env=environment(PYTHONPATH='/nowhere:', PYTHONDONTWRITEBYTECODE='1', PYTHONUNBUFFERED=None)) as broker: assert is_served(broker)
+    with running(tmp_path, env=environment(PYTHONPATH='/nowhere:', PYTHONDONTWRITEBYTECODE='1',
+                                           PYTHONUNBUFFERED=None)) as broker:
+        assert is_served(broker)

@@ -1,4 +1,5 @@
-"""`--command-config`: the console at guarded doors, as its users run it; and the client's side of TLS and SASL, piece by piece.
+"""`--command-config`: the console at guarded doors, as its users run it; and the client's side of TLS and SASL, piece
+by piece.
 
 The doors are those of our broker and, where there is one, of Apache Kafka 4.1.1.
 """
@@ -40,7 +41,8 @@ def certificates(tmp_path_factory):
     made = Certificates(tmp_path_factory.mktemp('certificates'))
     for name in ('broker', 'alice'):   # Java reads keys in this form only
         made.openssl('pkcs8', '-topk8', '-nocrypt', '-in', f'{name}.key', '-out', f'{name}.p8')
-        (made.place/f'{name}.java.pem').write_text((made.place/f'{name}.p8').read_text() + (made.place/f'{name}.crt').read_text())
+        (made.place/f'{name}.java.pem').write_text((made.place/f'{name}.p8').read_text()
+                                                   + (made.place/f'{name}.crt').read_text())
     return made
 
 
@@ -59,10 +61,12 @@ SUPER = 'User:ANONYMOUS;User:alice;User:sam;User:sue;User:a,b=c;User:CN=alice,O=
 @contextlib.contextmanager
 def kafka_doors(place, certificates, **settings):
     "Apache Kafka, with the same doors as ours."
-    protocols = {'SASL_PLAINTEXT': 'SASL_PLAINTEXT', 'SHORT': 'SASL_PLAINTEXT', 'REQUIRED': 'SSL', 'SASL_SSL': 'SASL_SSL'}
+    protocols = {'SASL_PLAINTEXT': 'SASL_PLAINTEXT', 'SHORT': 'SASL_PLAINTEXT', 'REQUIRED': 'SSL',
+                 'SASL_SSL': 'SASL_SSL'}
     found = {name: free_port() for name in protocols}
     kafka = real_kafka.RealKafka(place, certificates.settings() | settings | {
-        'ssl.keystore.location': certificates.place/'broker.java.pem', 'sasl.enabled.mechanisms': 'PLAIN,SCRAM-SHA-256,SCRAM-SHA-512',
+        'ssl.keystore.location': certificates.place/'broker.java.pem',
+        'sasl.enabled.mechanisms': 'PLAIN,SCRAM-SHA-256,SCRAM-SHA-512',
         'authorizer.class.name': AUTHORIZER, 'listener.name.required.ssl.client.auth': 'required',
         'listener.name.short.connections.max.reauth.ms': 2000})
     for name in ('listeners', 'advertised.listeners'):
@@ -72,7 +76,8 @@ def kafka_doors(place, certificates, **settings):
     for door in ('sasl_plaintext', 'short', 'sasl_ssl'):
         kafka.properties[f'listener.name.{door}.plain.sasl.jaas.config'] = JAAS
         for mechanism in ('scram-sha-256', 'scram-sha-512'):
-            kafka.properties[f'listener.name.{door}.{mechanism}.sasl.jaas.config'] = f'{MODULES[mechanism.upper()]} required;'
+            kafka.properties[
+                f'listener.name.{door}.{mechanism}.sasl.jaas.config'] = f'{MODULES[mechanism.upper()]} required;'
     with kafka: yield found | {'PLAINTEXT': kafka.port}
 
 
@@ -81,9 +86,11 @@ def add_users(port: int):
     users = []
     for number, hash, names in ((1, 'sha256', ['sam', 'a,b=c']), (2, 'sha512', ['sue'])):
         salted = hashlib.pbkdf2_hmac(hash, b'pencil', b'sea salt', 4096)
-        users += [ScramCredentialUpsertion(name=name, mechanism=number, iterations=4096, salt=b'sea salt', salted_password=salted) for name in names]
+        users += [ScramCredentialUpsertion(name=name, mechanism=number, iterations=4096, salt=b'sea salt',
+                                           salted_password=salted) for name in names]
     with Client(f'127.0.0.1:{port}', 10) as boss:
-        answer = ask_any_broker(boss, alter_user_scram_credentials, AlterUserScramCredentialsRequest(deletions=[], upsertions=users))
+        answer = ask_any_broker(boss, alter_user_scram_credentials, AlterUserScramCredentialsRequest(deletions=[],
+            upsertions=users))
     assert [each.error_code for each in answer.results] == [0, 0, 0]
 
 
@@ -102,9 +109,11 @@ def run(tmp_path, port: int, text: str | None, *arguments, stdin: str = '', host
     "Exit code, output, complaints; whatever happens, no secret is in them, and no traceback."
     (tmp_path/'client.properties').write_text(text or '')
     how = ['--command-config', str(tmp_path/'client.properties')] if text is not None else []
-    done = subprocess.run([*COMMAND, *map(str, arguments), '-b', f'{host}:{port}', '--timeout', '20', *how], input=stdin, capture_output=True, text=True,
+    done = subprocess.run([*COMMAND, *map(str, arguments), '-b', f'{host}:{port}', '--timeout', '20', *how],
+                          input=stdin, capture_output=True, text=True,
                           timeout=60, env=environment(PYTHONPATH=str(ROOT)))
-    assert 'Traceback' not in done.stderr and not any(secret in done.stdout + done.stderr for secret in SECRETS), done.stderr
+    assert 'Traceback' not in done.stderr and not any(secret in done.stdout + done.stderr for secret
+                                                      in SECRETS), done.stderr
     return done.returncode, done.stdout, done.stderr
 
 
@@ -115,21 +124,26 @@ def refused(tmp_path, port, text, *arguments, **options) -> str:
     return err
 
 
-# --- Those who get in ---------------------------------------------------------------------------------------------------------
+# --- Those who get in
+# ---------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize('door, account', [
-    ('SASL_SSL', ('SCRAM-SHA-256', 'sam', 'pencil')), ('SASL_SSL', ('SCRAM-SHA-512', 'sue', 'pencil')), ('SASL_SSL', ('PLAIN', 'alice', 'alice-secret')),
-    ('SASL_PLAINTEXT', ('PLAIN', 'alice', 'alice-secret')), ('SASL_PLAINTEXT', ('SCRAM-SHA-256', 'a,b=c', 'pencil')), ('REQUIRED', ())])
+    ('SASL_SSL', ('SCRAM-SHA-256', 'sam', 'pencil')), ('SASL_SSL', ('SCRAM-SHA-512', 'sue', 'pencil')),
+    ('SASL_SSL', ('PLAIN', 'alice', 'alice-secret')),
+    ('SASL_PLAINTEXT', ('PLAIN', 'alice', 'alice-secret')), ('SASL_PLAINTEXT', ('SCRAM-SHA-256', 'a,b=c', 'pencil')),
+    ('REQUIRED', ())])
 def test_everything_the_console_does(tmp_path, ports, certificates, door, account):
     tls = dict(trusts='us', certificates=certificates) if door != 'SASL_PLAINTEXT' else {}
-    own = dict(ssl_keystore_type='PEM', ssl_keystore_location=certificates.place/'alice.pem') if door == 'REQUIRED' else {}
+    own = dict(ssl_keystore_type='PEM',
+               ssl_keystore_location=certificates.place/'alice.pem') if door == 'REQUIRED' else {}
     text = settings('SSL' if door == 'REQUIRED' else door, *account, **tls, **own)
     def done(*arguments, **options):
         code, out, err = run(tmp_path, ports[door], text, *arguments, **options)
         assert (code, err) == (0, ''), err
         return out
     name = f'topic-{random.randrange(10**12)}'
-    assert done('topics', 'create', name, '--partitions', 2) == f'created {name}\n' and name in done('topics', 'list', '-q').split()
+    assert done('topics', 'create', name, '--partitions', 2) == f'created {name}\n' and name in done('topics', 'list',
+        '-q').split()
     done('produce', name, '-p', 1, stdin='one coffee\na tea\n')
     assert done('consume', name) == 'one coffee\na tea\n' == done('consume', name, '--group', f'{name}-group')
     assert '0 behind' in done('groups', 'describe', f'{name}-group') and f'{name}-group' in done('groups', 'list')
@@ -138,9 +152,12 @@ def test_everything_the_console_does(tmp_path, ports, certificates, door, accoun
 
 def test_certificates_in_the_file_itself_and_a_locked_key(tmp_path, ports, certificates):
     def text(name): return (certificates.place/name).read_text().replace('\n', '\\n')
-    certificates.openssl('ec', '-aes128', '-passout', 'pass:not-the-password', '-in', 'alice.key', '-out', 'alice.locked')
-    file = settings('SSL', ssl_truststore_type='PEM', ssl_truststore_certificates=text('us.crt'), ssl_keystore_type='PEM',
-                    ssl_keystore_key=text('alice.locked'), ssl_keystore_certificate_chain=text('alice.crt'), ssl_key_password='not-the-password')
+    certificates.openssl('ec', '-aes128', '-passout', 'pass:not-the-password', '-in', 'alice.key', '-out',
+                         'alice.locked')
+    file = settings('SSL', ssl_truststore_type='PEM', ssl_truststore_certificates=text('us.crt'),
+                    ssl_keystore_type='PEM',
+                    ssl_keystore_key=text('alice.locked'), ssl_keystore_certificate_chain=text('alice.crt'),
+                    ssl_key_password='not-the-password')
     assert run(tmp_path, ports['REQUIRED'], file, 'topics', 'list')[0] == 0
 
 
@@ -156,19 +173,24 @@ def test_a_session_that_is_renewed(ports, certificates):
     connection.close()
 
 
-# --- Those who don't ----------------------------------------------------------------------------------------------------------
+# --- Those who don't
+# ----------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize('account, arguments', [
-    (('PLAIN', 'alice', 'not-the-password'), ('topics', 'list')), (('PLAIN', 'nobody', 'not-the-password'), ('groups', 'list')),
-    (('SCRAM-SHA-256', 'sam', 'not-the-password'), ('consume', 'orders', '--group', 'g')), (('SCRAM-SHA-512', 'sam', 'pencil'), ('produce', 'orders')),
+    (('PLAIN', 'alice', 'not-the-password'), ('topics', 'list')), (('PLAIN', 'nobody', 'not-the-password'),
+                                                                   ('groups', 'list')),
+    (('SCRAM-SHA-256', 'sam', 'not-the-password'), ('consume', 'orders', '--group', 'g')),
+    (('SCRAM-SHA-512', 'sam', 'pencil'), ('produce', 'orders')),
     (('SCRAM-SHA-256', 'nobody', 'pencil'), ('topics', 'list'))])
 def test_wrong_passwords(tmp_path, ports, certificates, account, arguments):
-    err = refused(tmp_path, ports['SASL_SSL'], settings('SASL_SSL', *account, trusts='us', certificates=certificates), *arguments)
+    err = refused(tmp_path, ports['SASL_SSL'], settings('SASL_SSL', *account, trusts='us', certificates=certificates),
+                  *arguments)
     assert f'does not let us in by {account[0]}: Authentication failed' in err
 
 
 def test_brokers_whom_we_do_not_trust(tmp_path, ports, certificates):
-    for text in (settings('SASL_SSL', 'PLAIN', 'alice', 'alice-secret', 'others', certificates), settings('SASL_SSL', 'PLAIN', 'alice', 'alice-secret')):
+    for text in (settings('SASL_SSL', 'PLAIN', 'alice', 'alice-secret', 'others', certificates),
+                 settings('SASL_SSL', 'PLAIN', 'alice', 'alice-secret')):
         err = refused(tmp_path, ports['SASL_SSL'], text)
         assert "we don't trust localhost" in err and 'ssl.truststore.location' in err
 
@@ -193,7 +215,8 @@ def test_the_wrong_door(tmp_path, ports, certificates):
     for text in (None, settings('PLAINTEXT')):
         assert 'perhaps it wants to know who we are' in refused(tmp_path, ports['SASL_PLAINTEXT'], text)
     assert 'perhaps it wants to know who we are' in refused(tmp_path, ports['SASL_SSL'], settings('SSL', **trusting))
-    assert 'asks nobody for a password' in refused(tmp_path, ports['PLAINTEXT'], settings('SASL_PLAINTEXT', *alice), host='127.0.0.1')
+    assert 'asks nobody for a password' in refused(tmp_path, ports['PLAINTEXT'], settings('SASL_PLAINTEXT', *alice),
+                                                   host='127.0.0.1')
 
 
 def test_a_mechanism_that_is_not_enabled(tmp_path):
@@ -202,13 +225,16 @@ def test_a_mechanism_that_is_not_enabled(tmp_path):
     assert 'does not let us in by SCRAM-SHA-256: it has PLAIN' in err
 
 
-# --- Those who only pretend ---------------------------------------------------------------------------------------------------
+# --- Those who only pretend
+# ---------------------------------------------------------------------------------------------------
 
 @contextlib.contextmanager
 def impostor(answer_token):
-    "Looks like a broker, and answers SaslAuthenticate as it likes: `answer_token(number, token)`. Whatever else it is asked is in `heard`."
+    """Looks like a broker, and answers SaslAuthenticate as it likes: `answer_token(number, token)`. Whatever else it is
+    asked is in `heard`."""
     apis, heard = {api.key: api for api in (api_versions, sasl_handshake, sasl_authenticate, metadata)}, []
-    keys = [ApiVersion(api_key=key, min_version=api.request.VERSIONS[0], max_version=api.request.VERSIONS[-1]) for key, api in apis.items()]
+    keys = [ApiVersion(api_key=key, min_version=api.request.VERSIONS[0], max_version=api.request.VERSIONS[-1]) for key,
+            api in apis.items()]
     def serve(client):
         stream, count = client.makefile('rb'), 0
         while head := stream.read(4):
@@ -240,9 +266,12 @@ def test_a_broker_that_does_not_know_our_password(tmp_path, signature):
     assert 'may be an impostor' in err and heard == []
 
 
-@pytest.mark.parametrize('challenge', [b'', b'\xff', b'r=x,s=YQ==,i=4096', b'i=1', b'{own}more,s=YQ==,i=1', b'{own},s=YQ==,i=4096', b'{own}more,s=YQ==,i=999999999', b'{own}more,s=Y,i=4096'])
+@pytest.mark.parametrize('challenge', [b'', b'\xff', b'r=x,s=YQ==,i=4096', b'i=1', b'{own}more,s=YQ==,i=1',
+                                       b'{own},s=YQ==,i=4096', b'{own}more,s=YQ==,i=999999999',
+                                       b'{own}more,s=Y,i=4096'])
 def test_challenges_that_are_none(challenge):
-    def answer(count, token): return SaslAuthenticateResponse(auth_bytes=challenge.replace(b'{own}', b'r=' + token.rpartition(b'r=')[2]))
+    def answer(count, token):
+        return SaslAuthenticateResponse(auth_bytes=challenge.replace(b'{own}', b'r=' + token.rpartition(b'r=')[2]))
     config = read_client_config(settings('SASL_PLAINTEXT', 'SCRAM-SHA-256', 'sam', 'pencil'), 'a test')
     with impostor(answer) as (port, heard), pytest.raises(NotAdmitted): SecureConnection('127.0.0.1', port, 5, config)
     assert heard == []
@@ -263,34 +292,50 @@ def test_certificates_of_another_host(certificates):
     with socket.create_server(('127.0.0.2', 0)) as server:
         def serve():
             for _ in range(2):
-                with contextlib.suppress(OSError), server.accept()[0] as client, context.wrap_socket(client, server_side=True) as tls: tls.recv(1000)
+                with contextlib.suppress(OSError), server.accept()[0] as client, context.wrap_socket(client,
+                    server_side=True) as tls:
+                    tls.recv(1000)
         threading.Thread(target=serve, daemon=True).start()
         def call(**more):
             config = read_client_config(settings('SSL', trusts='us', certificates=certificates, **more), 'a test')
             SecureConnection('127.0.0.2', server.getsockname()[1], 5, config)
         with pytest.raises(NotAdmitted, match='IP address mismatch'): call()
-        with pytest.raises(ConnectionError, match='closed the connection'): call(ssl_endpoint_identification_algorithm='')   # it got as far as Kafka
+        # it got as far as Kafka
+        with pytest.raises(ConnectionError, match='closed the connection'):
+            call(ssl_endpoint_identification_algorithm='')
 
 
-# --- Files that are no good ---------------------------------------------------------------------------------------------------
+# --- Files that are no good
+# ---------------------------------------------------------------------------------------------------
 
 PLAIN = settings('SASL_PLAINTEXT', 'PLAIN', 'alice', 'alice-secret')
 
 @pytest.mark.parametrize('text, problem', [
-    ('security.protocol=TLS', "line 1: security.protocol is one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL, not 'TLS'"),
-    ('\nsecurity.protocl=SSL', 'line 2: security.protocl is not known here; did you mean security.protocol?'), ('acks=all', "line 1: acks can't be used here"),
-    (PLAIN.replace('=PLAIN', '=GSSAPI'), "line 2: sasl.mechanism is one of"), (PLAIN.replace('PlainLogin', 'ScramLogin'), 'line 3: sasl.jaas.config takes the class'),
-    (PLAIN.replace('";', ';'), 'line 3: sasl.jaas.config'), (PLAIN.replace(';', ''), 'line 3: sasl.jaas.config'), (PLAIN.replace('alice-secret', ''), 'line 3: sasl.jaas.config takes a name'),
-    ('security.protocol=SASL_SSL', 'sasl.mechanism is missing'), ('security.protocol=SASL_SSL\nsasl.mechanism=PLAIN', 'sasl.jaas.config is missing'),
-    (PLAIN.replace('SASL_PLAINTEXT', 'PLAINTEXT'), 'line 2: sasl.mechanism is no use'), (settings('PLAINTEXT', ssl_truststore_type='PEM'), 'line 2: ssl.truststore.type is no use'),
-    (settings('SSL', ssl_truststore_location='us.jks'), 'ssl.truststore.type has to be PEM'), (settings('SSL', ssl_truststore_type='PEM', ssl_truststore_location='nowhere.pem'), 'line 3: ssl.truststore.location'),
-    (settings('SSL', ssl_keystore_type='PEM', ssl_keystore_location='nowhere.pem'), 'line 3: ssl.keystore.location'), (settings('SSL', ssl_keystore_type='PEM', ssl_keystore_key='x'), 'go together'),
-    (settings('SSL', ssl_keystore_password='x'), 'line 2: ssl.keystore.password is for stores of another kind'), (settings('SSL', ssl_endpoint_identification_algorithm='maybe'), 'line 2: ssl.endpoint'),
+    ('security.protocol=TLS', "line 1: security.protocol is one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL, not "
+                              "'TLS'"),
+    ('\nsecurity.protocl=SSL', 'line 2: security.protocl is not known here; did you mean security.protocol?'),
+    ('acks=all', "line 1: acks can't be used here"),
+    (PLAIN.replace('=PLAIN', '=GSSAPI'), "line 2: sasl.mechanism is one of"),
+    (PLAIN.replace('PlainLogin', 'ScramLogin'), 'line 3: sasl.jaas.config takes the class'),
+    (PLAIN.replace('";', ';'), 'line 3: sasl.jaas.config'), (PLAIN.replace(';', ''), 'line 3: sasl.jaas.config'),
+    (PLAIN.replace('alice-secret', ''), 'line 3: sasl.jaas.config takes a name'),
+    ('security.protocol=SASL_SSL', 'sasl.mechanism is missing'), ('security.protocol=SASL_SSL\nsasl.mechanism=PLAIN',
+                                                                  'sasl.jaas.config is missing'),
+    (PLAIN.replace('SASL_PLAINTEXT', 'PLAINTEXT'), 'line 2: sasl.mechanism is no use'),
+    (settings('PLAINTEXT', ssl_truststore_type='PEM'), 'line 2: ssl.truststore.type is no use'),
+    (settings('SSL', ssl_truststore_location='us.jks'), 'ssl.truststore.type has to be PEM'),
+    (settings('SSL', ssl_truststore_type='PEM', ssl_truststore_location='nowhere.pem'),
+     'line 3: ssl.truststore.location'),
+    (settings('SSL', ssl_keystore_type='PEM', ssl_keystore_location='nowhere.pem'), 'line 3: ssl.keystore.location'),
+    (settings('SSL', ssl_keystore_type='PEM', ssl_keystore_key='x'), 'go together'),
+    (settings('SSL', ssl_keystore_password='x'), 'line 2: ssl.keystore.password is for stores of another kind'),
+    (settings('SSL', ssl_endpoint_identification_algorithm='maybe'), 'line 2: ssl.endpoint'),
     ('x=\\u12', 'line 1')])
 def test_what_is_wrong_in_a_file(tmp_path, text, problem):
     "Said at once, with file and line; nobody is called."
     code, out, err = run(tmp_path, 1, text, 'topics', 'list')
-    assert (code, out) == (2, '') and problem in err and f'{tmp_path}/client.properties' in err and err.count('\n') == 1, err
+    assert (code, out) == (
+        2, '') and problem in err and f'{tmp_path}/client.properties' in err and err.count('\n') == 1, err
 
 
 def test_no_file(tmp_path):

@@ -42,7 +42,8 @@ async def describe(options):
 
 
 async def grow(options):
-    async with admin(options) as client: answer = await client.create_partitions({options.topic: NewPartitions(options.partitions)})
+    async with admin(options) as client:
+        answer = await client.create_partitions({options.topic: NewPartitions(options.partitions)})
     for _, error, *_ in answer.topic_errors: check(error)
     say(partitions=options.partitions)
 
@@ -51,7 +52,8 @@ async def configure(options):
     "It knows only the old request, which sets everything that it doesn't name back to the default."
     name, value = options.config.split('=')
     async with admin(options) as client:
-        for answer in await client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, options.topic, {name: value})]):
+        for answer in await client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, options.topic,
+                                                                 {name: value})]):
             for error, *_ in answer.resources: check(error)
         answer, = await client.describe_configs([ConfigResource(ConfigResourceType.TOPIC, options.topic)])
     for error, _, _, _, entries in answer.resources:
@@ -89,22 +91,26 @@ async def transact(options):
 
 
 def consumer(options, **settings):
-    return AIOKafkaConsumer(bootstrap_servers=options.bootstrap, group_id=options.group, enable_auto_commit=False, auto_offset_reset='earliest',
+    return AIOKafkaConsumer(bootstrap_servers=options.bootstrap, group_id=options.group, enable_auto_commit=False,
+                            auto_offset_reset='earliest',
                             fetch_max_wait_ms=100, isolation_level=options.isolation, **settings)
 
 
-async def polled(consumer) -> list: return [record for records in (await consumer.getmany(timeout_ms=100)).values() for record in records]
+async def polled(consumer) -> list:
+    return [record for records in (await consumer.getmany(timeout_ms=100)).values() for record in records]
 
 
 async def copy(options):
     reader, records = consumer(options), []
     reader.subscribe([options.topic])
-    async with running(reader), running(AIOKafkaProducer(bootstrap_servers=options.bootstrap, transactional_id=options.id)) as producer:
+    async with running(reader), running(AIOKafkaProducer(bootstrap_servers=options.bootstrap,
+                                                         transactional_id=options.id)) as producer:
         while len(records) < options.count: records += await polled(reader)
         for end in producer.abort_transaction, producer.commit_transaction:
             await producer.begin_transaction()
             await asyncio.gather(*[await producer.send(options.to, record.value, record.key) for record in records])
-            await producer.send_offsets_to_transaction({place: await reader.position(place) for place in reader.assignment()}, options.group)
+            await producer.send_offsets_to_transaction({place: await reader.position(place) for place
+                                                        in reader.assignment()}, options.group)
             await end()
     say(copied=len(records))
 
@@ -128,7 +134,8 @@ async def offsets(options):
 
 class Told(ConsumerRebalanceListener):
     async def on_partitions_revoked(self, revoked): pass
-    async def on_partitions_assigned(self, assigned): say(assigned=sorted(place.partition for place in assigned))   # all of them, every time
+    # all of them, every time
+    async def on_partitions_assigned(self, assigned): say(assigned=sorted(place.partition for place in assigned))
 
 
 async def member(options):
@@ -156,13 +163,15 @@ async def groups(options):
 
 async def truncate(options):
     async with admin(options) as client:
-        for place, earliest in (await client.delete_records({place: RecordsToDelete(options.before) for place in each(options)})).items():
+        for place, earliest in (await client.delete_records({place: RecordsToDelete(options.before) for place
+                                                             in each(options)})).items():
             say(partition=place.partition, earliest=earliest)
 
 
 def run(job): return lambda options: asyncio.run(job(options))
 
 if __name__ == '__main__':
-    jobs = dict(create=create, list=list_topics, describe=describe, grow=grow, configure=configure, delete=delete, produce=produce, transact=transact, copy=copy,
+    jobs = dict(create=create, list=list_topics, describe=describe, grow=grow, configure=configure, delete=delete,
+                produce=produce, transact=transact, copy=copy,
                 consume=consume, offsets=offsets, member=member, groups=groups, truncate=truncate)
     main(**{name: run(job) for name, job in jobs.items()})

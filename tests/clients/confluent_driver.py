@@ -10,7 +10,8 @@ QUICK = {'reconnect.backoff.ms': 20, 'reconnect.backoff.max.ms': 200}
 
 
 @functools.cache
-def admin_of(bootstrap: str): return AdminClient({'bootstrap.servers': bootstrap, **QUICK})   # kept: it must outlive its futures
+# kept: it must outlive its futures
+def admin_of(bootstrap: str): return AdminClient({'bootstrap.servers': bootstrap, **QUICK})
 
 def admin(options): return admin_of(options.bootstrap)
 def each(options): return [TopicPartition(options.topic, number) for number in range(options.partitions)]
@@ -42,7 +43,8 @@ def grow(options):
 def configure(options):
     name, value = options.config.split('=')
     change = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    done(admin(options).incremental_alter_configs([ConfigResource(ConfigResource.Type.TOPIC, options.topic, incremental_configs=[change])]))
+    done(admin(options).incremental_alter_configs([ConfigResource(ConfigResource.Type.TOPIC, options.topic,
+                                                                  incremental_configs=[change])]))
     asked = ConfigResource(ConfigResource.Type.TOPIC, options.topic)
     say(name=name, value=done(admin(options).describe_configs([asked]))[asked][name].value)
 
@@ -56,13 +58,15 @@ def send(producer, topic: str, wanted):
     "Produces records, and raises if one of them didn't arrive."
     failed = []
     for number in wanted:
-        producer.produce(topic, value_of(number), key_of(number), on_delivery=lambda error, _: error and failed.append(error))
+        producer.produce(topic, value_of(number), key_of(number), on_delivery=lambda error,
+                         _: error and failed.append(error))
     if producer.flush(PATIENCE): raise TimeoutError('not everything was delivered')
     if failed: raise KafkaException(failed[0])
 
 
 def produce(options):
-    producer = Producer({'bootstrap.servers': options.bootstrap, 'compression.type': options.codec, 'enable.idempotence': bool(options.idempotent), 'linger.ms': 20})
+    producer = Producer({'bootstrap.servers': options.bootstrap, 'compression.type': options.codec,
+                         'enable.idempotence': bool(options.idempotent), 'linger.ms': 20})
     send(producer, options.topic, numbers(options.first, options.count))
     say(produced=options.count)
 
@@ -78,7 +82,8 @@ def transact(options):
 
 
 def consumer(options, **settings):
-    return Consumer({'bootstrap.servers': options.bootstrap, 'group.id': options.group or 'nobody', 'enable.auto.commit': False, 'auto.offset.reset': 'earliest',
+    return Consumer({'bootstrap.servers': options.bootstrap, 'group.id': options.group or 'nobody',
+                     'enable.auto.commit': False, 'auto.offset.reset': 'earliest',
                      'fetch.wait.max.ms': 100, 'isolation.level': options.isolation, **QUICK, **settings})
 
 
@@ -86,10 +91,12 @@ def polled(consumer) -> list:
     "What one poll gives; raises what is not just a pause."
     messages = consumer.consume(500, 0.1)
     for message in messages:
-        if message.error() and not message.error().retriable() and message.error().code() not in BROKER_AWAY: raise KafkaException(message.error())
+        if message.error() and not message.error().retriable() and message.error().code() not in BROKER_AWAY:
+            raise KafkaException(message.error())
     return [message for message in messages if not message.error()]
 
-BROKER_AWAY = -195, -187, -185   # connections that broke, all of them broke, no answer in time: it tries again by itself
+# connections that broke, all of them broke, no answer in time: it tries again by itself
+BROKER_AWAY = -195, -187, -185
 
 
 def copy(options):
@@ -103,7 +110,8 @@ def copy(options):
         producer.begin_transaction()
         for message in messages: producer.produce(options.to, message.value(), message.key())
         producer.flush(PATIENCE)
-        producer.send_offsets_to_transaction(reader.position(reader.assignment()), reader.consumer_group_metadata(), PATIENCE)
+        producer.send_offsets_to_transaction(reader.position(reader.assignment()), reader.consumer_group_metadata(),
+                                             PATIENCE)
         end(PATIENCE)
     reader.close()
     say(copied=len(messages))
@@ -120,14 +128,17 @@ def consume(options):
 
 
 def offsets(options):
-    def ask(spec): return {place.partition: answer.offset for place, answer in done(admin(options).list_offsets({place: spec for place in each(options)})).items()}
+    def ask(spec):
+        return {place.partition: answer.offset for place,
+                answer in done(admin(options).list_offsets({place: spec for place in each(options)})).items()}
     earliest, latest = ask(OffsetSpec.earliest()), ask(OffsetSpec.latest())
     for number in range(options.partitions): say(partition=number, earliest=earliest[number], latest=latest[number])
 
 
 def member(options):
     leave, assigned = when_stdin_ends(), None
-    timeouts = {'session.timeout.ms': 6000, 'heartbeat.interval.ms': 500} if options.protocol == 'classic' else {}   # otherwise the broker says
+    # otherwise the broker says
+    timeouts = {'session.timeout.ms': 6000, 'heartbeat.interval.ms': 500} if options.protocol == 'classic' else {}
     reader = consumer(options, **{'group.protocol': options.protocol}, **timeouts)
     reader.subscribe([options.topic])
     while not leave.is_set():
@@ -136,7 +147,9 @@ def member(options):
         if now != assigned: say(assigned=now)
         assigned = now
         for message in messages: say_record(message.partition(), message.offset(), message.key(), message.value())
-        if messages: reader.commit(offsets=[TopicPartition(options.topic, message.partition(), message.offset() + 1) for message in messages], asynchronous=False)
+        if messages:
+            reader.commit(offsets=[TopicPartition(options.topic, message.partition(),
+                                                  message.offset() + 1) for message in messages], asynchronous=False)
     reader.close()
     say(left=True)
 
@@ -146,7 +159,8 @@ def groups(options):
     if options.group in [group.group_id for group in client.list_consumer_groups().result(PATIENCE).valid]:
         group = done(client.describe_consumer_groups([options.group]))[options.group]
         say(group=group.group_id, state=group.state.name.title().replace('_', ''), members=len(group.members))
-    found = done(client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(options.group, each(options))]))[options.group]
+    found = done(client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(options.group,
+        each(options))]))[options.group]
     for place in found.topic_partitions: say(partition=place.partition, committed=place.offset)
 
 
@@ -157,9 +171,11 @@ def forget(options):
 
 def truncate(options):
     wanted = [TopicPartition(options.topic, number, options.before) for number in range(options.partitions)]
-    for place, answer in done(admin(options).delete_records(wanted)).items(): say(partition=place.partition, earliest=answer.low_watermark)
+    for place, answer in done(admin(options).delete_records(wanted)).items():
+        say(partition=place.partition, earliest=answer.low_watermark)
 
 
 if __name__ == '__main__':
-    main(create=create, list=list_topics, describe=describe, grow=grow, configure=configure, delete=delete, produce=produce, transact=transact, copy=copy,
+    main(create=create, list=list_topics, describe=describe, grow=grow, configure=configure, delete=delete,
+         produce=produce, transact=transact, copy=copy,
          consume=consume, offsets=offsets, member=member, groups=groups, forget=forget, truncate=truncate)

@@ -20,14 +20,17 @@ PRINT = [word for name in ('partition', 'offset', 'key') for word in ('--propert
 
 
 def java(options, tool: str, *arguments, log: str = real_kafka.QUIET) -> list[str]:
-    return [real_kafka.java(), *QUICK_JAVA, log, '-cp', f'{real_kafka.libs()}/*', tool, '--bootstrap-server', options.bootstrap, *map(str, arguments)]
+    return [real_kafka.java(), *QUICK_JAVA, log, '-cp', f'{real_kafka.libs()}/*', tool, '--bootstrap-server',
+            options.bootstrap, *map(str, arguments)]
 
 def output(options, tool: str, *arguments, **settings) -> str:
-    return subprocess.run(java(options, tool, *arguments), stdout=subprocess.PIPE, check=True, text=True, timeout=2 * PATIENCE, **settings).stdout
+    return subprocess.run(java(options, tool, *arguments), stdout=subprocess.PIPE, check=True, text=True,
+                          timeout=2 * PATIENCE, **settings).stdout
 
 
 def create(options):
-    output(options, TOPICS, '--create', '--topic', options.topic, '--partitions', options.partitions, '--replication-factor', 1)
+    output(options, TOPICS, '--create', '--topic', options.topic, '--partitions', options.partitions,
+           '--replication-factor', 1)
     say(created=options.topic)
 
 
@@ -35,7 +38,8 @@ def list_topics(options): say(topics=output(options, TOPICS, '--list').split())
 
 
 def describe(options):
-    for partition, leader in re.findall(r'Partition: (\d+)\s+Leader: (\S+)', output(options, TOPICS, '--describe', '--topic', options.topic)):
+    for partition, leader in re.findall(r'Partition: (\d+)\s+Leader: (\S+)',
+                                        output(options, TOPICS, '--describe', '--topic', options.topic)):
         say(partition=int(partition), leader=int(leader))
 
 
@@ -48,7 +52,8 @@ def configure(options):
     name, _ = options.config.split('=')
     topic = '--entity-type', 'topics', '--entity-name', options.topic
     output(options, CONFIGS, '--alter', *topic, '--add-config', options.config)
-    say(name=name, value=re.search(rf'^\s*{re.escape(name)}=(\S+)', output(options, CONFIGS, '--describe', *topic), re.M)[1])
+    say(name=name, value=re.search(rf'^\s*{re.escape(name)}=(\S+)', output(options, CONFIGS, '--describe', *topic),
+                                   re.M)[1])
 
 
 def delete(options):
@@ -57,28 +62,35 @@ def delete(options):
 
 
 def produce(options):
-    lines = ''.join(f'{key_of(number).decode()}|{value_of(number).decode()}\n' for number in numbers(options.first, options.count))
+    lines = ''.join(f'{key_of(number).decode()}|{value_of(number).decode()}\n' for number in numbers(options.first,
+        options.count))
     idempotent = ['--producer-property', 'enable.idempotence=true'] if options.idempotent else []
-    said = subprocess.run(java(options, PRODUCER, '--topic', options.topic, '--compression-codec', options.codec, '--property', 'parse.key=true', '--property', 'key.separator=|',
+    said = subprocess.run(java(options, PRODUCER, '--topic', options.topic, '--compression-codec', options.codec,
+                               '--property', 'parse.key=true', '--property', 'key.separator=|',
                                *idempotent), input=lines, capture_output=True, text=True, timeout=2 * PATIENCE)
     print(said.stderr, file=sys.stderr)
-    if said.returncode or 'ERROR' in said.stderr: raise SystemExit('kafka-console-producer complained')   # it ends with 0 even if nothing was delivered
+    # it ends with 0 even if nothing was delivered
+    if said.returncode or 'ERROR' in said.stderr: raise SystemExit('kafka-console-producer complained')
     say(produced=options.count)
 
 
 def say_line(line: str):
     partition, offset, key, value = line.rstrip('\n').split('\t')
-    say(partition=int(partition.removeprefix('Partition:')), offset=int(offset.removeprefix('Offset:')), key=key, value=value)
+    say(partition=int(partition.removeprefix('Partition:')), offset=int(offset.removeprefix('Offset:')), key=key,
+        value=value)
 
 
 def consume(options):
     "Without a group of ours: it makes one up, of which it is the only member."
-    for line in output(options, CONSUMER, '--topic', options.topic, '--from-beginning', '--max-messages', options.count, '--isolation-level', options.isolation, *PRINT).splitlines(): say_line(line)
+    for line in output(options, CONSUMER, '--topic', options.topic, '--from-beginning', '--max-messages', options.count,
+                       '--isolation-level', options.isolation, *PRINT).splitlines():
+        say_line(line)
 
 
 def offsets(options):
     def ask(time: str) -> dict[int, int]:
-        rows = [line.rsplit(':', 2) for line in output(options, OFFSETS, '--topic', options.topic, '--time', time).split()]
+        rows = [line.rsplit(':', 2) for line in output(options, OFFSETS, '--topic', options.topic, '--time',
+                                                       time).split()]
         return {int(partition): int(offset) for _, partition, offset in rows}
     earliest, latest = ask('earliest'), ask('latest')
     for number in range(options.partitions): say(partition=number, earliest=earliest[number], latest=latest[number])
@@ -86,17 +98,21 @@ def offsets(options):
 
 def member(options):
     leave = when_stdin_ends()
-    timeouts = ['session.timeout.ms=6000', 'heartbeat.interval.ms=500'] if options.protocol == 'classic' else []   # otherwise the broker says
+    # otherwise the broker says
+    timeouts = ['session.timeout.ms=6000', 'heartbeat.interval.ms=500'] if options.protocol == 'classic' else []
     settings = f'group.protocol={options.protocol}', 'auto.commit.interval.ms=100', 'fetch.max.wait.ms=100', 'reconnect.backoff.max.ms=200', *timeouts
     command = java(options, CONSUMER, '--topic', options.topic, '--from-beginning', '--group', options.group, *PRINT,
-                   *[word for setting in settings for word in ('--consumer-property', setting)], log='-Dorg.slf4j.simpleLogger.defaultLogLevel=info')
+                   *[word for setting in settings for word in ('--consumer-property', setting)],
+                   log='-Dorg.slf4j.simpleLogger.defaultLogLevel=info')
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    threads = [threading.Thread(target=target) for target in (lambda: follow_records(process), lambda: follow_groups(process, options.topic))]
+    threads = [threading.Thread(target=target) for target in (lambda: follow_records(process),
+                                                              lambda: follow_groups(process, options.topic))]
     for thread in threads: thread.start()
     while process.poll() is None and not leave.wait(0.05): pass
     process.send_signal(signal.SIGTERM)
     for thread in threads: thread.join()
-    if process.wait(PATIENCE) not in (0, 130, 143): raise SystemExit(f'kafka-console-consumer ended with {process.returncode}')
+    if process.wait(PATIENCE) not in (0, 130, 143):
+        raise SystemExit(f'kafka-console-consumer ended with {process.returncode}')
     say(left=True)
 
 
@@ -109,31 +125,38 @@ def follow_groups(process, topic: str):
     for line in process.stderr:
         print(line, end='', file=sys.stderr, flush=True)
         if re.search(r'(Adding newly assigned partitions: |^\s*Assigned partitions:\s+\[)', line):
-            say(assigned=sorted(map(int, re.findall(rf'\b{re.escape(topic)}-(\d+)\b', line.partition('partitions:')[2]))))
+            say(assigned=sorted(map(int, re.findall(rf'\b{re.escape(topic)}-(\d+)\b',
+                                                    line.partition('partitions:')[2]))))
 
 
 def groups(options):
     if options.group in output(options, GROUPS, '--list').splitlines():
-        row = output(options, GROUPS, '--describe', '--state', '--group', options.group).strip().splitlines()[-1].removeprefix(options.group).split()
+        row = output(options, GROUPS, '--describe', '--state', '--group',
+                     options.group).strip().splitlines()[-1].removeprefix(options.group).split()
         say(group=options.group, state=row[-2], members=int(row[-1]))
     described = output(options, GROUPS, '--describe', '--offsets', '--group', options.group)
-    for partition, committed in re.findall(rf'\s{re.escape(options.topic)}\s+(\d+)\s+(\d+)', described): say(partition=int(partition), committed=int(committed))
+    for partition, committed in re.findall(rf'\s{re.escape(options.topic)}\s+(\d+)\s+(\d+)', described):
+        say(partition=int(partition), committed=int(committed))
 
 
 def forget(options):
-    if 'was successful' not in (said := output(options, GROUPS, '--delete', '--group', options.group)): raise SystemExit(said)
+    if 'was successful' not in (said := output(options, GROUPS, '--delete', '--group', options.group)):
+        raise SystemExit(said)
     say(forgotten=options.group)
 
 
 def truncate(options):
-    wanted = [{'topic': options.topic, 'partition': number, 'offset': options.before} for number in range(options.partitions)]
+    wanted = [{'topic': options.topic, 'partition': number,
+               'offset': options.before} for number in range(options.partitions)]
     with tempfile.NamedTemporaryFile('w', suffix='.json') as file:
         json.dump({'partitions': wanted, 'version': 1}, file)
         file.flush()
         said = output(options, DELETE_RECORDS, '--offset-json-file', file.name)
-    for partition, earliest in re.findall(r'-(\d+)\s+low_watermark: (\d+)', said): say(partition=int(partition), earliest=int(earliest))
+    for partition, earliest in re.findall(r'-(\d+)\s+low_watermark: (\d+)', said):
+        say(partition=int(partition), earliest=int(earliest))
 
 
 if __name__ == '__main__':
-    main(create=create, list=list_topics, describe=describe, grow=grow, configure=configure, delete=delete, produce=produce, consume=consume, offsets=offsets,
+    main(create=create, list=list_topics, describe=describe, grow=grow, configure=configure, delete=delete,
+         produce=produce, consume=consume, offsets=offsets,
          member=member, groups=groups, forget=forget, truncate=truncate)

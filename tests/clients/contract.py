@@ -17,9 +17,12 @@ of JSON, and ends with 0. Anything else is a failure, and stderr says why.
               [--isolation read_committed]          all partitions from the beginning, without a group
     offsets   --topic T --partitions N              {"partition": 0, "earliest": 0, "latest": 10} for each
     member    --topic T --group G                   records as consume does, and {"assigned": [0, 1]} when that changes;
-              [--protocol consumer]                 commits what it has printed; leaves when its stdin ends: {"left": true}
-              [--state DIRECTORY]                   (for a client that commits to a directory of its own, not to the group)
-    groups    --topic T --partitions N --group G    {"group": G, "state": ..., "members": N} if it is among those listed;
+              [--protocol consumer]                 commits what it has printed; leaves when its stdin ends: {"left":
+              true}
+              [--state DIRECTORY]                   (for a client that commits to a directory of its own, not to the
+              group)
+    groups    --topic T --partitions N --group G    {"group": G, "state": ..., "members": N} if it is among those
+    listed;
                                                     {"partition": 0, "committed": 10} for each
     forget    --group G                             {"forgotten": G}: the group is deleted
     truncate  --topic T --partitions N --before N   {"partition": 0, "earliest": N} for each: records deleted
@@ -58,9 +61,11 @@ def read_command(arguments: list[str]) -> argparse.Namespace:
     "A job and its options."
     parser = argparse.ArgumentParser()
     parser.add_argument('job')
-    for name in 'bootstrap', 'topic', 'id', 'to', 'group', 'config', 'idempotent', 'state': parser.add_argument(f'--{name}')
+    for name in 'bootstrap', 'topic', 'id', 'to', 'group', 'config', 'idempotent', 'state':
+        parser.add_argument(f'--{name}')
     for name in 'partitions', 'first', 'count', 'before': parser.add_argument(f'--{name}', type=int, default=0)
-    for name, default in {'codec': 'none', 'protocol': 'classic', 'isolation': 'read_uncommitted'}.items(): parser.add_argument(f'--{name}', default=default)
+    for name, default in {'codec': 'none', 'protocol': 'classic', 'isolation': 'read_uncommitted'}.items():
+        parser.add_argument(f'--{name}', default=default)
     return parser.parse_args(arguments)
 
 
@@ -79,7 +84,9 @@ def numbers(first: int, count: int): return range(first, first + count)
 # The transactions of `transact`: what becomes of ten records each.
 TURNS = ('commit', 0), ('abort', 10), ('commit', 20), ('abort', 30), ('commit', 40)
 
-def say_turns(): say(**{word: [n for end, first in TURNS if word.startswith(end[:5]) for n in numbers(first, 10)] for word in ('committed', 'aborted')})
+def say_turns():
+    say(**{word: [n for end, first in TURNS if word.startswith(end[:5]) for n in numbers(first,
+        10)] for word in ('committed', 'aborted')})
 
 
 def main(**jobs):

@@ -1,7 +1,8 @@
 """What the drivers need beyond Python: is it here, and how to get it.
 
     python tests/clients/fetch.py            # says what is missing
-    python tests/clients/fetch.py --fetch    # gets what can be had with Maven, npm and go (and, as root with apt, kcat), once
+    python tests/clients/fetch.py --fetch    # gets what can be had with Maven, npm and go (and, as root with apt,
+    kcat), once
 
 Packages come from wherever those are set up to look, in the versions that the lock files name, and go into
 ~/.cache/kafka_scratch. Java's jars are those of benchmarks/real_kafka.py (Apache Kafka itself is among them) and
@@ -71,8 +72,11 @@ def franz_go_absent() -> str | None:
 
 def build_franz_go(complaints=None, **environment):
     "The driver, built; what it needs is downloaded, unless GOPROXY is off."
-    environment = {**os.environ, 'GOMODCACHE': str(CACHE/'go'), 'GOFLAGS': '-mod=readonly -modcacherw -buildvcs=false', 'GOTOOLCHAIN': 'local', 'CGO_ENABLED': '0', **environment}
-    all_or_nothing(franz_go_program().parent, lambda directory: run('go', 'build', '-o', directory/'driver', '.', cwd=HERE/'franz_go', env=environment, stderr=complaints))
+    environment = {**os.environ, 'GOMODCACHE': str(CACHE/'go'), 'GOFLAGS': '-mod=readonly -modcacherw -buildvcs=false',
+                   'GOTOOLCHAIN': 'local', 'CGO_ENABLED': '0', **environment}
+    all_or_nothing(franz_go_program().parent, lambda directory: run('go', 'build', '-o', directory/'driver', '.',
+                                                                    cwd=HERE/'franz_go', env=environment,
+                                                                    stderr=complaints))
 
 def fetch_franz_go():
     if shutil.which('go') is None: return print('franz-go: no `go` on PATH')
@@ -86,7 +90,8 @@ def kcat_absent() -> str | None:
 
 def fetch_kcat():
     "Only where a machine is ours to change: in CI, as root, with apt."
-    if not (os.environ.get('CI') and os.geteuid() == 0 and shutil.which('apt-get')): return print('kcat: install it with your package manager')
+    if not (os.environ.get('CI') and os.geteuid() == 0 and shutil.which('apt-get')):
+        return print('kcat: install it with your package manager')
     quietly = dict(env={**os.environ, 'DEBIAN_FRONTEND': 'noninteractive'}, stdout=subprocess.DEVNULL)
     install = 'apt-get', 'install', '-y', '-q', '--no-install-recommends', 'kcat'
     try: run(*install, **quietly)
@@ -103,16 +108,19 @@ def java_absent() -> str | None:
     if reason := real_kafka.absent(): return reason
     if java_classes().exists(): return None
     if shutil.which('javac') is None: return 'no `javac` on PATH: the Java driver needs a JDK'
-    all_or_nothing(java_classes(), lambda directory: run('javac', '-d', directory, '-cp', f'{real_kafka.libs()}/*', HERE/'java'/'Driver.java'))
+    all_or_nothing(java_classes(), lambda directory: run('javac', '-d', directory, '-cp', f'{real_kafka.libs()}/*',
+                                                         HERE/'java'/'Driver.java'))
 
 def fetch_java():
     "Apache Kafka, its clients and its tools."
-    if shutil.which('java') is None or shutil.which('mvn') is None: return print('Apache Kafka: no `java` and `mvn` on PATH')
+    if shutil.which('java') is None or shutil.which('mvn') is None:
+        return print('Apache Kafka: no `java` and `mvn` on PATH')
     real_kafka.fetch_jars()
 
 def console_absent() -> str | None:
     if reason := real_kafka.absent(): return reason
-    if not list(real_kafka.libs().glob('slf4j-simple-*.jar')): return f'no slf4j-simple in {real_kafka.libs()}: what the console tools log is part of what they say'
+    if not list(real_kafka.libs().glob('slf4j-simple-*.jar')):
+        return f'no slf4j-simple in {real_kafka.libs()}: what the console tools log is part of what they say'
 
 def spark_absent() -> str | None:
     if importlib.util.find_spec('pyspark') is None: return 'pyspark is not installed'
@@ -128,9 +136,12 @@ def python_absent(module: str):
     return absent
 
 
-ABSENT = {'confluent-kafka': python_absent('confluent_kafka'), 'kafka-python': python_absent('kafka'), 'aiokafka': python_absent('aiokafka'), 'kcat': kcat_absent,
-          'kafkajs': kafkajs_absent, 'franz-go': franz_go_absent, 'java': java_absent, 'console': console_absent, 'spark': spark_absent}
-FETCH = {'kcat': fetch_kcat, 'kafkajs': fetch_kafkajs, 'franz-go': fetch_franz_go, 'java': fetch_java, 'spark': fetch_spark}
+ABSENT = {'confluent-kafka': python_absent('confluent_kafka'), 'kafka-python': python_absent('kafka'),
+          'aiokafka': python_absent('aiokafka'), 'kcat': kcat_absent,
+          'kafkajs': kafkajs_absent, 'franz-go': franz_go_absent, 'java': java_absent, 'console': console_absent,
+          'spark': spark_absent}
+FETCH = {'kcat': fetch_kcat, 'kafkajs': fetch_kafkajs, 'franz-go': fetch_franz_go, 'java': fetch_java,
+         'spark': fetch_spark}
 
 # A Java that is started for a second or two: it shouldn't spend them on getting fast.
 QUICK_JAVA = '-XX:TieredStopAtLevel=1', '-XX:+UseSerialGC', '-Xshare:auto', '-Xmx256m'
@@ -140,9 +151,13 @@ def command(client: str) -> list:
     "How a client's driver is started."
     if client == 'franz-go': return [franz_go_program()]
     if client == 'kafkajs': return ['node', HERE/'kafkajs'/'driver.js', kafkajs_directory()/'node_modules']
-    if client == 'java': return [real_kafka.java(), *QUICK_JAVA, real_kafka.QUIET, '-cp', f'{java_classes()}{os.pathsep}{real_kafka.libs()}/*', 'Driver']
-    return [sys.executable, HERE/{'confluent-kafka': 'confluent_driver.py', 'kafka-python': 'kafka_python_driver.py', 'aiokafka': 'aiokafka_driver.py',
-                                  'kcat': 'kcat_driver.py', 'console': 'console_driver.py', 'spark': 'spark_driver.py'}[client]]
+    if client == 'java':
+        return [real_kafka.java(), *QUICK_JAVA, real_kafka.QUIET, '-cp',
+                f'{java_classes()}{os.pathsep}{real_kafka.libs()}/*', 'Driver']
+    return [sys.executable, HERE/{'confluent-kafka': 'confluent_driver.py', 'kafka-python': 'kafka_python_driver.py',
+                                  'aiokafka': 'aiokafka_driver.py',
+                                  'kcat': 'kcat_driver.py', 'console': 'console_driver.py',
+                                  'spark': 'spark_driver.py'}[client]]
 
 
 def main():
@@ -157,7 +172,8 @@ def main():
             try:
                 FETCH[client]()
                 reason = absent()
-            except (subprocess.SubprocessError, OSError, real_kafka.KafkaAbsent) as error: reason = f'it could not be fetched: {error}'
+            except (subprocess.SubprocessError, OSError, real_kafka.KafkaAbsent) as error:
+                reason = f'it could not be fetched: {error}'
         if reason or not wanted: print(f'{client}: {reason or "here"}')
 
 

@@ -52,7 +52,8 @@ def send(producer, topic: str, wanted):
 
 def produce(options):
     codec = None if options.codec == 'none' else options.codec
-    producer = KafkaProducer(bootstrap_servers=options.bootstrap, compression_type=codec, enable_idempotence=bool(options.idempotent), linger_ms=20)
+    producer = KafkaProducer(bootstrap_servers=options.bootstrap, compression_type=codec,
+                             enable_idempotence=bool(options.idempotent), linger_ms=20)
     send(producer, options.topic, numbers(options.first, options.count))
     producer.close()
     say(produced=options.count)
@@ -70,12 +71,14 @@ def transact(options):
 
 
 def consumer(options, **settings):
-    return KafkaConsumer(bootstrap_servers=options.bootstrap, group_id=options.group, enable_auto_commit=False, auto_offset_reset='earliest',
+    return KafkaConsumer(bootstrap_servers=options.bootstrap, group_id=options.group, enable_auto_commit=False,
+                         auto_offset_reset='earliest',
                          fetch_max_wait_ms=100, isolation_level=options.isolation, **settings)
 
 
 def subscribe(consumer, topic: str):
-    "With the topic's partitions known before: kafka-python 3.0.12 can get stuck if it hears of them in the middle of a rebalance."
+    """With the topic's partitions known before: kafka-python 3.0.12 can get stuck if it hears of them in the middle of
+    a rebalance."""
     consumer.partitions_for_topic(topic)
     consumer.subscribe([topic])
 
@@ -113,8 +116,11 @@ def consume(options):
 
 def offsets(options):
     client = admin(options)
-    earliest, latest = (client.list_partition_offsets(dict.fromkeys(each(options), spec)) for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST))
-    for place in each(options): say(partition=place.partition, earliest=earliest[place].offset, latest=latest[place].offset)
+    earliest, latest = (client.list_partition_offsets(dict.fromkeys(each(options),
+                                                                    spec)) for spec in (OffsetSpec.EARLIEST,
+                                                                        OffsetSpec.LATEST))
+    for place in each(options):
+        say(partition=place.partition, earliest=earliest[place].offset, latest=latest[place].offset)
 
 
 def member(options):
@@ -138,7 +144,8 @@ def groups(options):
     if options.group in [group['group_id'] for group in client.list_groups()]:
         group = client.describe_groups([options.group])[options.group]
         say(group=options.group, state=group['group_state'], members=len(group['members']))
-    for place, found in client.list_group_offsets({options.group: each(options)})[options.group].items(): say(partition=place.partition, committed=found.offset)
+    for place, found in client.list_group_offsets({options.group: each(options)})[options.group].items():
+        say(partition=place.partition, committed=found.offset)
 
 
 def forget(options):
@@ -153,5 +160,6 @@ def truncate(options):
 
 
 if __name__ == '__main__':
-    main(create=create, list=list_topics, describe=describe, grow=grow, configure=configure, delete=delete, produce=produce, transact=transact, copy=copy,
+    main(create=create, list=list_topics, describe=describe, grow=grow, configure=configure, delete=delete,
+         produce=produce, transact=transact, copy=copy,
          consume=consume, offsets=offsets, member=member, groups=groups, forget=forget, truncate=truncate)

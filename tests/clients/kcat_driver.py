@@ -15,10 +15,12 @@ QUICK = '-X', 'reconnect.backoff.ms=20', '-X', 'reconnect.backoff.max.ms=200'
 def kcat(options, *arguments) -> list[str]: return ['kcat', '-b', options.bootstrap, *QUICK, *arguments]
 
 def output(options, *arguments, **settings) -> str:
-    return subprocess.run(kcat(options, *arguments), stdout=subprocess.PIPE, check=True, text=True, timeout=PATIENCE, **settings).stdout
+    return subprocess.run(kcat(options, *arguments), stdout=subprocess.PIPE, check=True, text=True, timeout=PATIENCE,
+                          **settings).stdout
 
 
-def list_topics(options): say(topics=sorted(topic['topic'] for topic in json.loads(output(options, '-L', '-J'))['topics']))
+def list_topics(options):
+    say(topics=sorted(topic['topic'] for topic in json.loads(output(options, '-L', '-J'))['topics']))
 
 
 def describe(options):
@@ -26,12 +28,14 @@ def describe(options):
     for partition in topic['partitions']: say(partition=partition['partition'], leader=partition['leader'])
 
 
-def lines(wanted) -> str: return ''.join(f'{key_of(number).decode()}|{value_of(number).decode()}\n' for number in wanted)
+def lines(wanted) -> str:
+    return ''.join(f'{key_of(number).decode()}|{value_of(number).decode()}\n' for number in wanted)
 
 
 def produce(options):
     idempotent = ['-X', 'enable.idempotence=true'] if options.idempotent else []
-    output(options, '-P', '-t', options.topic, '-K', '|', '-z', options.codec, '-X', 'linger.ms=20', *idempotent, input=lines(numbers(options.first, options.count)))
+    output(options, '-P', '-t', options.topic, '-K', '|', '-z', options.codec, '-X', 'linger.ms=20', *idempotent,
+           input=lines(numbers(options.first, options.count)))
     say(produced=options.count)
 
 
@@ -39,7 +43,8 @@ def transact(options):
     "It commits when its input ends. If it is killed before, the next one of the same id aborts what was begun."
     for end, first in TURNS:
         before = count(options)
-        process = subprocess.Popen(kcat(options, '-P', '-t', options.topic, '-K', '|', '-X', f'transactional.id={options.id}'), stdin=subprocess.PIPE, text=True)
+        process = subprocess.Popen(kcat(options, '-P', '-t', options.topic, '-K', '|', '-X',
+                                        f'transactional.id={options.id}'), stdin=subprocess.PIPE, text=True)
         process.stdin.write(lines(numbers(first, 10)))
         if end == 'abort':
             process.stdin.write('x' * 100_000)   # the beginning of a line: it reads large pieces
@@ -53,11 +58,13 @@ def transact(options):
 
 def count(options) -> int:
     "How many records there are, decided or not."
-    return len(output(options, '-C', '-q', '-e', '-t', options.topic, '-o', 'beginning', '-X', 'isolation.level=read_uncommitted').splitlines())
+    return len(output(options, '-C', '-q', '-e', '-t', options.topic, '-o', 'beginning', '-X',
+                      'isolation.level=read_uncommitted').splitlines())
 
 
 def consume(options):
-    printed = output(options, '-C', '-q', '-J', '-t', options.topic, '-o', 'beginning', '-c', str(options.count), '-X', f'isolation.level={options.isolation}',
+    printed = output(options, '-C', '-q', '-J', '-t', options.topic, '-o', 'beginning', '-c', str(options.count), '-X',
+                     f'isolation.level={options.isolation}',
                      '-X', 'fetch.wait.max.ms=100')
     for line in printed.splitlines(): say_line(line)
 
@@ -69,7 +76,8 @@ def say_line(line: str):
 
 def ask_offsets(options, when: int) -> dict[int, int]:
     asked = [word for number in range(options.partitions) for word in ('-t', f'{options.topic}:{number}:{when}')]
-    return {int(partition): int(offset) for partition, offset in re.findall(r'\[(\d+)\] offset (\d+)', output(options, '-Q', *asked))}
+    return {int(partition): int(offset) for partition, offset in re.findall(r'\[(\d+)\] offset (\d+)',
+        output(options, '-Q', *asked))}
 
 
 def offsets(options):
@@ -81,9 +89,11 @@ def member(options):
     leave = when_stdin_ends()
     settings = 'session.timeout.ms=6000', 'heartbeat.interval.ms=500', 'auto.commit.interval.ms=100', 'auto.offset.reset=earliest', 'fetch.wait.max.ms=100'
     # -E: without it, it would end when the broker is away.
-    command = kcat(options, '-G', options.group, '-J', '-u', '-E', *[word for setting in settings for word in ('-X', setting)], options.topic)
+    command = kcat(options, '-G', options.group, '-J', '-u', '-E', *[word for setting in settings for word in ('-X',
+        setting)], options.topic)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    threads = [threading.Thread(target=target) for target in (lambda: follow_records(process), lambda: follow_groups(process))]
+    threads = [threading.Thread(target=target) for target in (lambda: follow_records(process),
+                                                              lambda: follow_groups(process))]
     for thread in threads: thread.start()
     while process.poll() is None and not leave.wait(0.05): pass
     process.send_signal(signal.SIGTERM)
@@ -105,4 +115,5 @@ def follow_groups(process):
 
 
 if __name__ == '__main__':
-    main(list=list_topics, describe=describe, produce=produce, transact=transact, consume=consume, offsets=offsets, member=member)
+    main(list=list_topics, describe=describe, produce=produce, transact=transact, consume=consume, offsets=offsets,
+         member=member)

@@ -11,10 +11,14 @@ CODECS = 'none', 'gzip', 'snappy', 'lz4', 'zstd'
 PROTOCOLS = 'classic', 'consumer'
 
 # Test → what it is about. Those with variants are `job[variant]`.
-JOBS = {'create': 'create a topic', 'list': 'list topics', 'describe': 'describe a topic', 'grow': 'add partitions', 'configure': "change and ask for a topic's settings",
-        'produce': 'produce', 'appear': "produce to a topic that isn't there yet", 'idempotent': 'produce, idempotent', 'transact': 'transactions: commit and abort', 'copy': 'read, write and commit in one transaction',
-        'consume': 'consume what all clients wrote', 'committed': 'read only what is committed', 'offsets': 'ask for offsets',
-        'group': 'groups: members come, go and crash', 'resume': 'go on after a restart of the broker', 'groups': 'list and describe groups', 'forget': 'delete a group',
+JOBS = {'create': 'create a topic', 'list': 'list topics', 'describe': 'describe a topic', 'grow': 'add partitions',
+        'configure': "change and ask for a topic's settings",
+        'produce': 'produce', 'appear': "produce to a topic that isn't there yet", 'idempotent': 'produce, idempotent',
+        'transact': 'transactions: commit and abort', 'copy': 'read, write and commit in one transaction',
+        'consume': 'consume what all clients wrote', 'committed': 'read only what is committed',
+        'offsets': 'ask for offsets',
+        'group': 'groups: members come, go and crash', 'resume': 'go on after a restart of the broker',
+        'groups': 'list and describe groups', 'forget': 'delete a group',
         'truncate': 'delete records', 'delete': 'delete a topic'}
 VARIANTS = {'produce': CODECS, 'consume': CODECS, 'group': PROTOCOLS, 'resume': PROTOCOLS}
 
@@ -22,22 +26,28 @@ Client = namedtuple('Client', 'title cannot', defaults=({},))
 
 
 def only_classic(reason: str) -> dict: return {'group[consumer]': reason, 'resume[consumer]': reason}
-def no_admin(reason: str, *more: str) -> dict: return dict.fromkeys((*more, 'create', 'grow', 'configure', 'groups', 'forget', 'truncate', 'delete'), reason)
+def no_admin(reason: str, *more: str) -> dict:
+    return dict.fromkeys((*more, 'create', 'grow', 'configure', 'groups', 'forget', 'truncate', 'delete'), reason)
 
 
 CLIENTS = {
     'confluent-kafka': Client('confluent-kafka'),
     'kafka-python': Client('kafka-python', only_classic('it has only the classic protocol')),
-    'aiokafka': Client('aiokafka', {'forget': 'it has no call for that', **only_classic('it has only the classic protocol')}),
-    'kcat': Client('kcat', {**no_admin('it produces, consumes and lists, nothing else'), 'copy': 'it can produce in a transaction, but not commit offsets in it',
+    'aiokafka': Client('aiokafka', {'forget': 'it has no call for that',
+                                    **only_classic('it has only the classic protocol')}),
+    'kcat': Client('kcat', {**no_admin('it produces, consumes and lists, nothing else'),
+                            'copy': 'it can produce in a transaction, but not commit offsets in it',
                             **only_classic("Debian's librdkafka 2.0 has only the classic protocol")}),
     'kafkajs': Client('kafkajs', only_classic('it has only the classic protocol')),
     'franz-go': Client('franz-go'),
     'java': Client('Java clients'),
-    'console': Client('console tools', {'transact': 'kafka-console-producer has no transactions', 'copy': 'kafka-console-producer has no transactions'}),
+    'console': Client('console tools', {'transact': 'kafka-console-producer has no transactions',
+                                        'copy': 'kafka-console-producer has no transactions'}),
     'spark': Client('Spark connector', {**no_admin('topics and groups are not its business', 'list', 'describe'),
-                                        **dict.fromkeys(('transact', 'copy'), 'its sink writes at least once'), 'offsets': 'it asks for them, but tells nobody',
-                                        **dict.fromkeys(('group[classic]', 'group[consumer]'), 'it divides partitions among its tasks by itself'),
+                                        **dict.fromkeys(('transact', 'copy'), 'its sink writes at least once'),
+                                        'offsets': 'it asks for them, but tells nobody',
+                                        **dict.fromkeys(('group[classic]', 'group[consumer]'),
+                                                        'it divides partitions among its tasks by itself'),
                                         'resume[consumer]': 'its offsets are in its checkpoint, not in a group'}),
 }
 
@@ -51,7 +61,8 @@ def read_results(path: str) -> dict[tuple[str, str], str]:
         if name not in JOBS or client is None: continue
         words = {child.tag for child in case} & {'failure', 'error', 'skipped'}
         variant = variant.removeprefix(client).removeprefix('-')
-        results[client, f'{name}[{variant}]' if variant else name] = 'passed' if not words else 'skipped' if words == {'skipped'} else 'failed'
+        results[client, f'{name}[{variant}]' if variant
+                else name] = 'passed' if not words else 'skipped' if words == {'skipped'} else 'failed'
     return results
 
 
@@ -64,7 +75,8 @@ def cell(client: str, job: str, results: dict) -> str:
     marks = {variant: mark(client, f'{job}[{variant}]' if variant else job, results) for variant in variants or ['']}
     if len(set(marks.values())) == 1: return marks.popitem()[1]
     if set(marks.values()) == {'✓', '–'} and (client, job) in WORDS: return WORDS[client, job]
-    return ' '.join(f'{sign} {", ".join(v for v in marks if marks[v] == sign)}' for sign in dict.fromkeys(marks.values()) if sign != '–')
+    return ' '.join(f'{sign} {", ".join(v for v in marks if marks[v] == sign)}' for sign
+                    in dict.fromkeys(marks.values()) if sign != '–')
 
 
 def mark(client: str, job: str, results: dict) -> str:
@@ -85,7 +97,9 @@ def reasons() -> str:
     for client in CLIENTS.values():
         by_reason = {}
         for job, reason in client.cannot.items(): by_reason.setdefault(reason, []).append(job)
-        if by_reason: lines.append(f'- {client.title}: ' + '; '.join(f'{reason} ({", ".join(jobs)})' for reason, jobs in by_reason.items()))
+        if by_reason:
+            lines.append(f'- {client.title}: ' + '; '.join(f'{reason} ({", ".join(jobs)})' for reason,
+                                                           jobs in by_reason.items()))
     return '\n'.join(lines)
 
 

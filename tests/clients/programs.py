@@ -17,9 +17,11 @@ class DriverFailed(AssertionError):
 class Program:
     "A driver that runs: what it has printed so far, and how to end it."
     def __init__(self, command: list, errors: Path, cwd=None):
-        self.command, self.errors, self.lines, self.news = [str(part) for part in command], errors, [], threading.Condition()
+        self.command, self.errors, self.lines, self.news = [str(part) for part
+                                                            in command], errors, [], threading.Condition()
         with open(errors, 'wb') as sink:
-            self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=sink, cwd=cwd, start_new_session=True)
+            self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=sink,
+                                            cwd=cwd, start_new_session=True)
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
 
@@ -31,7 +33,8 @@ class Program:
                 self.news.notify_all()
         with self.news: self.news.notify_all()
 
-    def said(self) -> str: return f'{shlex.join(self.command)}\n{self.lines[-3:]}\n' + self.errors.read_text(errors='replace')[-3000:]
+    def said(self) -> str:
+        return f'{shlex.join(self.command)}\n{self.lines[-3:]}\n' + self.errors.read_text(errors='replace')[-3000:]
 
     def wait_for(self, found, what: str, patience: float = PATIENCE):
         "Until `found(lines)` is true; returns that. Fails when the program ends before."
@@ -66,7 +69,8 @@ class Program:
         self.reader.join(PATIENCE)
 
 
-def words(job: str, options: dict) -> list[str]: return [job, *(str(word) for name, value in options.items() for word in (f'--{name}', value))]
+def words(job: str, options: dict) -> list[str]:
+    return [job, *(str(word) for name, value in options.items() for word in (f'--{name}', value))]
 
 
 class Driver:
@@ -77,19 +81,24 @@ class Driver:
 
     def start(self, job: str, **options) -> Program:
         "A job that goes on until it is ended."
-        program = Program([*self.command, *words(job, {'bootstrap': self.bootstrap, **options})], self.scratch/f'{job}-{time.monotonic_ns()}.err')
+        program = Program([*self.command, *words(job, {'bootstrap': self.bootstrap, **options})],
+                          self.scratch/f'{job}-{time.monotonic_ns()}.err')
         self.members.append(program)
         return program
 
     def run(self, job: str, **options) -> list[dict]:
         "A job from beginning to end: the lines that it printed."
-        return self._ask(words(job, {'bootstrap': self.bootstrap, **options})) if self.serves else self.start(job, **options).end(self.patience)
+        return self._ask(words(job, {'bootstrap': self.bootstrap, **options})) if self.serves else self.start(job,
+            **options).end(self.patience)
 
     def _ask(self, command: list[str]) -> list[dict]:
-        if self.server is None: self.server = Program([*self.command, 'serve'], self.scratch/f'serve-{time.monotonic_ns()}.err')
+        if self.server is None:
+            self.server = Program([*self.command, 'serve'], self.scratch/f'serve-{time.monotonic_ns()}.err')
         before = len(self.server.lines)
         self.server.tell(json.dumps(command))
-        try: self.server.wait_for(lambda lines: len(lines) > before and lines[-1].keys() & {'done', 'failed'}, f'{command} done', self.patience)
+        try:
+            self.server.wait_for(lambda lines: len(lines) > before and lines[-1].keys() & {'done', 'failed'},
+                                 f'{command} done', self.patience)
         except DriverFailed:
             self.server.kill()
             self.server = None

@@ -1,6 +1,7 @@
 """Settings: what a real broker says about them, what becomes of them, and who may see them.
 
-`tests/record/configs.py` has the conversations with a real Kafka again; `tests/record/record_configs.py` records the definitions of all settings, and
+`tests/record/configs.py` has the conversations with a real Kafka again; `tests/record/record_configs.py` records the
+definitions of all settings, and
 what a broker says about all of them.
 """
 import importlib.util
@@ -28,15 +29,19 @@ from kafka_scratch.log.partition import LogConfig, StorageError
 
 def test_every_setting_of_a_broker_that_we_show_is_one_of_kafkas():
     case = next(case for case in recorded('all-configs.jsonl') if case['name'] == 'every setting of the broker')
-    theirs = {entry.name: entry for entry in answer_in(describe_configs, 4, bytes.fromhex(case['response_hex'])).results[0].configs}
-    assert len(theirs) == 316 and theirs.keys() == {name for name, setting in BROKER_TABLE.items() if is_listed(setting)}
+    theirs = {entry.name: entry for entry in answer_in(describe_configs, 4,
+                                                       bytes.fromhex(case['response_hex'])).results[0].configs}
+    assert len(theirs) == 316 and theirs.keys() == {name for name,
+                                                    setting in BROKER_TABLE.items() if is_listed(setting)}
     for name, entry in theirs.items():
-        assert (TYPES[entry.config_type], not entry.read_only) == (BROKER_TABLE[name].type, bool(BROKER_TABLE[name].changed)), name
+        assert (TYPES[entry.config_type], not entry.read_only) == (BROKER_TABLE[name].type,
+                                                                   bool(BROKER_TABLE[name].changed)), name
         assert entry.is_sensitive == (BROKER_TABLE[name].type == 'PASSWORD'), name
 
 
 def test_every_setting_is_explained():
-    for setting in [*TOPIC_TABLE.values(), *BROKER_TABLE.values(), *GROUP_TABLE.values(), *CLIENT_METRICS_TABLE.values()]:
+    for setting in [*TOPIC_TABLE.values(), *BROKER_TABLE.values(), *GROUP_TABLE.values(),
+                    *CLIENT_METRICS_TABLE.values()]:
         assert re.fullmatch('[A-Z].*[.?)]', setting.about) and '\n' not in setting.about, setting.name
     assert len(TOPIC_TABLE) == 33
 
@@ -45,18 +50,26 @@ def test_every_setting_is_explained():
 
 # What a broker with a file of six lines has in it, and what its machine is.
 IN_ITS_FILE = {'process.roles', 'controller.listener.names', 'controller.quorum.voters', 'listeners', 'log.dirs'}
-OUR_DEFAULTS = {'listeners': 'PLAINTEXT://localhost:9092', 'log.dirs': '/tmp/kraft-combined-logs', 'group.initial.rebalance.delay.ms': '0'}
-# Where Kafka's definition has no bounds: for some it has them elsewhere in its program, and for the others no number outside of ours means anything.
-OUR_BOUNDS = {'broker.id': '0..', 'connections.max.idle.ms': '-1..', 'connections.max.reauth.ms': '0..', 'default.replication.factor': '1..',
-              'group.initial.rebalance.delay.ms': '0..', 'group.min.session.timeout.ms': '0..', 'group.max.session.timeout.ms': '0..', 'log.flush.interval.ms': '0..',
-              'log.retention.hours': '-1..', 'log.retention.minutes': '-1..', 'log.retention.ms': '-1..', 'log.roll.jitter.ms': '0..', 'log.roll.ms': '1..',
-              'offset.metadata.max.bytes': '0..', 'sasl.server.max.receive.size': '1..', 'leader.replication.throttled.replicas': 'replicas',
+OUR_DEFAULTS = {'listeners': 'PLAINTEXT://localhost:9092', 'log.dirs': '/tmp/kraft-combined-logs',
+                'group.initial.rebalance.delay.ms': '0'}
+# Where Kafka's definition has no bounds: for some it has them elsewhere in its program, and for the others no number
+# outside of ours means anything.
+OUR_BOUNDS = {'broker.id': '0..', 'connections.max.idle.ms': '-1..', 'connections.max.reauth.ms': '0..',
+              'default.replication.factor': '1..',
+              'group.initial.rebalance.delay.ms': '0..', 'group.min.session.timeout.ms': '0..',
+              'group.max.session.timeout.ms': '0..', 'log.flush.interval.ms': '0..',
+              'log.retention.hours': '-1..', 'log.retention.minutes': '-1..', 'log.retention.ms': '-1..',
+              'log.roll.jitter.ms': '0..', 'log.roll.ms': '1..',
+              'offset.metadata.max.bytes': '0..', 'sasl.server.max.receive.size': '1..',
+              'leader.replication.throttled.replicas': 'replicas',
               'follower.replication.throttled.replicas': 'replicas'}
-# A change that passes by its type and bounds is tried out by a real broker: with its other settings, its threads, its classes, its listeners. We keep it.
+# A change that passes by its type and bounds is tried out by a real broker: with its other settings, its threads, its
+# classes, its listeners. We keep it.
 TRIED_OUT = """listeners listener.security.protocol.map log.cleaner.dedupe.buffer.size log.cleaner.threads max.connection.creation.rate max.connections
     max.connections.per.ip max.connections.per.ip.overrides metric.reporters num.replica.fetchers principal.builder.class ssl.engine.factory.class""".split()
 # These can be changed in Kafka for one listener only; we keep them for all, and say that they have no effect.
-PER_LISTENER = [name for name in BROKER_TABLE if name.startswith(('ssl.keystore.', 'ssl.truststore.')) or name == 'ssl.key.password']
+PER_LISTENER = [name for name in BROKER_TABLE if name.startswith(('ssl.keystore.',
+                                                                  'ssl.truststore.')) or name == 'ssl.key.password']
 
 
 def in_our_words(valid: str) -> str:
@@ -69,15 +82,19 @@ def in_our_words(valid: str) -> str:
 
 def test_the_table_is_what_kafkas_program_defines():
     kafka, ways = json.loads(DEFINITIONS.read_text()), {'cluster-wide': 'cluster', 'per-broker': 'broker', '': ''}
-    assert BROKER_TABLE.keys() - kafka['broker'].keys() == {'super.users', 'allow.everyone.if.no.acl.found', 'internal.segment.bytes'}   # its authorizer's; a topic's
-    assert not kafka['broker'].keys() - BROKER_TABLE.keys() and kafka['topic'].keys() - TOPIC_TABLE.keys() == {'internal.segment.bytes'}
+    # its authorizer's; a topic's
+    assert BROKER_TABLE.keys() - kafka['broker'].keys() == {'super.users', 'allow.everyone.if.no.acl.found',
+                                                            'internal.segment.bytes'}
+    assert (not kafka['broker'].keys() - BROKER_TABLE.keys()
+            and kafka['topic'].keys() - TOPIC_TABLE.keys() == {'internal.segment.bytes'})
     for table, definitions in ((BROKER_TABLE, kafka['broker']), (TOPIC_TABLE, kafka['topic'])):
         for name, ours in table.items():
             if name not in definitions: continue
             theirs = definitions[name]
             assert (ours.type, ours.default) == (theirs['type'], OUR_DEFAULTS.get(name, theirs['default'])), name
             assert ours.allowed == OUR_BOUNDS.get(name, in_our_words(theirs['valid'])), name
-            assert ours.changed == (ways[theirs['update']] if table is BROKER_TABLE else 'topic') and ours.internal == theirs['internal'], name
+            assert ours.changed == (ways[theirs['update']] if table is BROKER_TABLE
+                                    else 'topic') and ours.internal == theirs['internal'], name
 
 
 @needs_kafka
@@ -101,13 +118,15 @@ def test_all_settings_are_described_and_changed_as_by_a_real_broker(tmp_path):
                 assert len(ours.results[0].configs) == len(theirs.results[0].configs) == 316
                 wrong = {a.name for a, b in zip(ours.results[0].configs, theirs.results[0].configs) if a != b}
                 assert wrong == IN_ITS_FILE | OUR_DEFAULTS.keys()
-            elif case['name'] == 'what is fixed':   # all names in one sentence: theirs has them in the order of a hash map
+            # all names in one sentence: theirs has them in the order of a hash map
+            elif case['name'] == 'what is fixed':
                 said = [answer.responses[0].error_message for answer in (ours, theirs)]
                 assert all(text.startswith('Cannot update these configs dynamically: ') for text in said)
                 names = [set(re.findall(r'[a-z0-9]+(?:\.[a-z0-9]+)+', text)) for text in said]
                 assert names[0] == names[1] and len(names[0]) == 336 - 90
             elif ours != theirs: different.append(case['name'].split()[0])
-    assert {*different} == {*TRIED_OUT, *PER_LISTENER, 'log.flush.interval.ms', 'log.retention.ms', 'log.roll.jitter.ms', 'log.roll.ms'}
+    assert {*different} == {*TRIED_OUT, *PER_LISTENER, 'log.flush.interval.ms', 'log.retention.ms',
+                            'log.roll.jitter.ms', 'log.roll.ms'}
 
 
 def test_what_a_setting_without_effect_says_of_itself(tmp_path):
@@ -115,40 +134,55 @@ def test_what_a_setting_without_effect_says_of_itself(tmp_path):
         request = settings_of((BROKER, '1', ['num.io.threads', 'fetch.max.bytes', 'producer.id.expiration.ms']))
         request.include_documentation = True
         said = {entry.name: entry.documentation for entry in player.ask(request).results[0].configs}
-        assert {name for name, text in said.items() if text.endswith('(This broker does not act on it.)')} == {'num.io.threads', 'producer.id.expiration.ms'}
+        assert {name for name, text in said.items()
+                if text.endswith('(This broker does not act on it.)')} == {'num.io.threads',
+                    'producer.id.expiration.ms'}
         assert said['fetch.max.bytes'] == BROKER_TABLE['fetch.max.bytes'].about
 
 
 def test_a_change_without_effect_is_stored_and_noted(tmp_path):
-    "As Kafka would: a cluster's settings outlive one of its brokers. What can't be changed there can't be changed here."
+    """As Kafka would: a cluster's settings outlive one of its brokers. What can't be changed there can't be changed
+    here."""
     with Played(tmp_path) as player:
         notes = []
         player.logs.note = notes.append
         said = [player.ask(alter((BROKER, who, [(name, SET, text)]))).responses[0] for who, name, text in (
-            ('1', 'num.io.threads', '16'), ('', 'max.connections', '10'), ('1', 'num.io.threads', 'many'), ('1', 'broker.rack', 'b'), ('', 'num.network.threads', '0'))]
+            ('1', 'num.io.threads', '16'), ('', 'max.connections', '10'), ('1', 'num.io.threads', 'many'),
+            ('1', 'broker.rack', 'b'), ('', 'num.network.threads', '0'))]
         assert [answer.error_code for answer in said] == [0, 0, 42, 42, 42]
-        assert player.image.configs == {(BROKER, '1'): {'num.io.threads': '16'}, (BROKER, ''): {'max.connections': '10'}}
+        assert player.image.configs == {(BROKER, '1'): {'num.io.threads': '16'},
+                                        (BROKER, ''): {'max.connections': '10'}}
         assert len(notes) == 2 and notes[0].endswith('num.io.threads') and notes[1].endswith('max.connections')
         entry, = player.ask(settings_of((BROKER, '1', ['num.io.threads']))).results[0].configs
-        assert (entry.value, entry.config_source, [each.value for each in entry.synonyms]) == ('16', Source.BROKER, ['16', '8'])
+        assert (entry.value, entry.config_source, [each.value for each in entry.synonyms]) == ('16', Source.BROKER,
+            ['16', '8'])
 
 
 def test_every_reader_is_there():
     "The column `reader` names modules that exist; and what they find in a file has a name in the table."
-    readers = {setting.reader for table in (BROKER_TABLE, TOPIC_TABLE, GROUP_TABLE) for setting in table.values()} - {''}
-    assert 'security.tls' in readers and not [name for name in readers if importlib.util.find_spec(f'kafka_scratch.{name}') is None]
+    readers = {setting.reader for table in (BROKER_TABLE, TOPIC_TABLE,
+                                            GROUP_TABLE) for setting in table.values()} - {''}
+    assert 'security.tls' in readers and not [name for name in readers
+                                              if importlib.util.find_spec(f'kafka_scratch.{name}') is None]
 
 
 @pytest.mark.parametrize('bytes_, fine', [(1_048_575, False), (1_048_576, True)])
 def test_how_small_a_segment_may_be_is_the_same_everywhere(tmp_path, bytes_, fine):
     "In the file, for a broker, for a topic, and for a new topic: as in Kafka 4.1."
-    try: assert read_log_config(read_properties(f'log.segment.bytes={bytes_}', 'a file')).segment_bytes == bytes_ and fine
-    except ConfigError as error: assert not fine and str(error) == "a file, line 1: log.segment.bytes takes a whole number from 1048576 to 2147483647, not '1048575'"
+    try:
+        assert read_log_config(read_properties(f'log.segment.bytes={bytes_}',
+                                               'a file')).segment_bytes == bytes_ and fine
+    except ConfigError as error:
+        assert (not fine
+                and str(
+                    error) == "a file, line 1: log.segment.bytes takes a whole number from 1048576 to 2147483647, not "
+                              "'1048575'")
     with Played(tmp_path) as player:
         made, = player.ask(create(topic('orders', settings={'segment.bytes': str(bytes_)}))).topics
         player.ask(create(topic('other')))
         said = [player.ask(alter((kind, name, [(key, SET, str(bytes_))]))).responses[0].error_code
-                for kind, name, key in ((TOPIC, 'other', 'segment.bytes'), (BROKER, '1', 'log.segment.bytes'), (BROKER, '', 'log.segment.bytes'))]
+                for kind, name, key in ((TOPIC, 'other', 'segment.bytes'), (BROKER, '1', 'log.segment.bytes'),
+                                        (BROKER, '', 'log.segment.bytes'))]
         assert [made.error_code, *said] == ([0, 0, 0, 0] if fine else [40, 40, 42, 42])
 
 
@@ -156,18 +190,24 @@ def test_what_a_file_may_say_about_logs_is_what_a_client_may():
     "Names in a chain, lists with blanks, and no bounds where there are none."
     def read(text): return read_log_config(read_properties(text, 'a file'))
     assert read('') == LogConfig()
-    assert read('log.flush.scheduler.interval.ms=500').flush_ms == 500 and read('log.flush.scheduler.interval.ms=500\nlog.flush.interval.ms=9').flush_ms == 9
-    assert read('log.roll.hours=2\nlog.retention.minutes=3\nlog.retention.hours=x') == LogConfig(segment_ms=7_200_000, retention_ms=180_000)
-    assert read('log.cleanup.policy=delete , compact').cleanup_policy == 'delete,compact' and read('log.retention.bytes=-5').retention_bytes == -5
+    assert (read('log.flush.scheduler.interval.ms=500').flush_ms == 500
+            and read('log.flush.scheduler.interval.ms=500\nlog.flush.interval.ms=9').flush_ms == 9)
+    assert read('log.roll.hours=2\nlog.retention.minutes=3\nlog.retention.hours=x') == LogConfig(segment_ms=7_200_000,
+        retention_ms=180_000)
+    assert (read('log.cleanup.policy=delete , compact').cleanup_policy == 'delete,compact'
+            and read('log.retention.bytes=-5').retention_bytes == -5)
     assert read('internal.segment.bytes=14').segment_bytes == 14
 
 
-@given(st.sampled_from([name for name, setting in OUR_TABLE.items() if setting.type in NUMBER_TYPES]), st.integers(-3, 3) | st.integers())
+@given(st.sampled_from([name for name, setting in OUR_TABLE.items() if setting.type in NUMBER_TYPES]),
+       st.integers(-3, 3) | st.integers())
 def test_a_number_in_a_file_is_read_within_its_bounds_or_refused_with_them(name, number):
     setting, properties = OUR_TABLE[name], Properties({name: (str(number), 7)}, 'a file')
     try: assert read_setting(properties, name) == number
     except ConfigError as error:
-        least, most = map(int, re.fullmatch(rf'a file, line 7: {name} takes a whole number from (-?\d+) to (\d+), not .*', str(error)).groups())
+        least, most = map(
+            int, re.fullmatch(rf'a file, line 7: {name} takes a whole number from (-?\d+) to (\d+), not .*',
+                              str(error)).groups())
         assert not least <= number <= most
     else: check_value(setting, number)
 
@@ -187,7 +227,8 @@ def test_a_changed_setting_reaches_the_log(tmp_path):
     with Played(tmp_path, 'message.max.bytes=5000') as player:
         player.ask(create(topic('orders')))
         def config(): return player.logs.find(player.image.topics['orders'], 0).log.config
-        assert (config().retention_ms, config().max_message_bytes, config().cleanup_policy) == (LogConfig().retention_ms, 5000, 'delete')
+        assert (config().retention_ms, config().max_message_bytes,
+                config().cleanup_policy) == (LogConfig().retention_ms, 5000, 'delete')
         player.ask(alter((TOPIC, 'orders', [('retention.ms', SET, ' +60000 '), ('cleanup.policy', APPEND, 'compact')])))
         assert (config().retention_ms, config().cleanup_policy) == (60000, 'delete,compact')
         player.ask(alter((BROKER, '', [('message.max.bytes', SET, '6000')])))
@@ -196,10 +237,12 @@ def test_a_changed_setting_reaches_the_log(tmp_path):
         assert config().max_message_bytes == 7000
         player.ask(alter((TOPIC, 'orders', [('max.message.bytes', SET, '8000'), ('retention.ms', DELETE, None)])))
         assert (config().retention_ms, config().max_message_bytes) == (LogConfig().retention_ms, 8000)
-    with Played(tmp_path, 'message.max.bytes=5000') as player: assert config().max_message_bytes == 8000   # and after a restart
+    # and after a restart
+    with Played(tmp_path, 'message.max.bytes=5000') as player: assert config().max_message_bytes == 8000
 
 
-@pytest.mark.parametrize('name, text', [('log.cleanup.policy', 'compact, delete'), ('log.cleanup.policy', ''), ('log.cleanup.policy', 'delete,delete'), ('log.retention.bytes', '-5'),
+@pytest.mark.parametrize('name, text', [('log.cleanup.policy', 'compact, delete'), ('log.cleanup.policy', ''),
+                                        ('log.cleanup.policy', 'delete,delete'), ('log.retention.bytes', '-5'),
                                         ('compression.type', ' gzip ')])
 def test_what_is_set_for_brokers_takes_effect_whatever_else_is_set(tmp_path, name, text):
     with Played(tmp_path, 'message.max.bytes=1000') as player:
@@ -212,36 +255,45 @@ def test_what_is_set_for_brokers_takes_effect_whatever_else_is_set(tmp_path, nam
 
 
 def test_of_what_somebody_else_set_for_brokers_only_what_can_be_counts():
-    settings = {('', 'log.retention.ms'): '5000', ('1', 'log.retention.ms'): 'soon', ('1', 'compression.type'): 'zip', ('1', 'log.segment.bytes'): '13', ('1', 'message.max.bytes'): '7',
+    settings = {('', 'log.retention.ms'): '5000', ('1', 'log.retention.ms'): 'soon', ('1', 'compression.type'): 'zip',
+                ('1', 'log.segment.bytes'): '13', ('1', 'message.max.bytes'): '7',
                 ('2', 'message.max.bytes'): '8', ('', 'log.cleanup.policy'): 'shred'}
     image = Image()
-    for (who, name), text in settings.items(): config_set(image, ConfigRecord(resource_type=BROKER, resource_name=who, name=name, value=text))
+    for (who, name), text in settings.items():
+        config_set(image, ConfigRecord(resource_type=BROKER, resource_name=who, name=name, value=text))
     file = Properties({'log.segment.bytes': ('2000000', 1)}, 'a file')
     assert log_defaults(file, 1, image) == LogConfig(retention_ms=5000, max_message_bytes=7, segment_bytes=2_000_000)
 
 
 def test_a_file_that_cannot_be_right_is_named_to_whoever_meets_it(tmp_path):
-    with Played(tmp_path, 'log.cleaner.max.compaction.lag.ms=often\ngroup.consumer.min.session.timeout.ms=long') as player:
+    with Played(
+        tmp_path, 'log.cleaner.max.compaction.lag.ms=often\ngroup.consumer.min.session.timeout.ms=long') as player:
         made, = player.ask(create(topic('orders'))).topics
-        assert made.error_code == 40 and 'often for configuration log.cleaner.max.compaction.lag.ms' in made.error_message
+        assert (made.error_code == 40
+                and 'often for configuration log.cleaner.max.compaction.lag.ms' in made.error_message)
         changed, = player.ask(alter((GROUP, 'g', [('consumer.session.timeout.ms', SET, '50000')]))).responses
-        assert changed.error_code == 40 and 'long for configuration group.consumer.min.session.timeout.ms' in changed.error_message
+        assert (changed.error_code == 40
+                and 'long for configuration group.consumer.min.session.timeout.ms' in changed.error_message)
 
 
 def test_topics_of_one_request_do_not_share_what_is_their_own(tmp_path):
     with Played(tmp_path) as player:
         first, second = player.ask(create(topic('a', settings={'retention.ms': '5'}), topic('b'))).topics
-        of = [{each.name: (each.value, each.config_source) for each in made.configs}['retention.ms'] for made in (first, second)]
+        of = [{each.name: (each.value, each.config_source) for each in made.configs}['retention.ms'] for made in (first,
+            second)]
         seen = player.ask(settings_of((TOPIC, 'b', None), (TOPIC, 'a', None), (TOPIC, 'b', ['retention.ms']))).results
         values = [{each.name: each.value for each in result.configs}['retention.ms'] for result in seen]
-        assert of == [('5', 1), ('604800000', 5)] and values == ['604800000', '5', '604800000'] and [len(result.configs) for result in seen] == [33, 33, 1]
+        assert of == [('5', 1), ('604800000', 5)] and values == ['604800000', '5',
+                                                                 '604800000'] and [len(result.configs) for result
+                                                                     in seen] == [33, 33, 1]
 
 
 def test_nothing_is_written_for_nothing(tmp_path):
     with Played(tmp_path) as player:
         player.ask(create(topic('orders', settings={'retention.ms': '5'})))
         before = player.image.last_offset
-        for changes in ([('retention.ms', SET, '5')], [('segment.ms', DELETE, None)], [('retention.ms', SET, 'x')], []): player.ask(alter((TOPIC, 'orders', changes)))
+        for changes in ([('retention.ms', SET, '5')], [('segment.ms', DELETE, None)], [('retention.ms', SET, 'x')], []):
+            player.ask(alter((TOPIC, 'orders', changes)))
         player.ask(alter((TOPIC, 'orders', [('retention.ms', SET, '6')]), validate_only=True))
         assert player.image.last_offset == before
 
@@ -252,7 +304,8 @@ def test_if_the_disk_refuses_nothing_has_changed(tmp_path):
         def full(records): raise StorageError('no space left')
         player.controller.write = full
         answer, = player.ask(alter((TOPIC, 'orders', [('retention.ms', SET, '6')]))).responses
-        assert (answer.error_code, answer.error_message) == (ErrorCode.KAFKA_STORAGE_ERROR, None) and not player.image.configs
+        assert (answer.error_code, answer.error_message) == (ErrorCode.KAFKA_STORAGE_ERROR,
+                                                             None) and not player.image.configs
 
 
 def test_more_than_ten_thousand_records_are_refused(tmp_path):
@@ -266,20 +319,27 @@ def test_what_has_no_effect_is_noted(tmp_path):
     with Played(tmp_path) as player:
         notes = []
         player.logs.note = notes.append
-        for changes in ([('log.retention.ms', SET, '5')], [('ssl.keystore.location', SET, 'x'), ('ssl.key.password', SET, 'open sesame')], [('ssl.key.password', DELETE, None)]):
+        for changes in ([('log.retention.ms', SET, '5')], [('ssl.keystore.location', SET, 'x'),
+                                                           ('ssl.key.password', SET, 'open sesame')],
+                                                           [('ssl.key.password', DELETE, None)]):
             answer, = player.ask(alter((BROKER, '1', changes))).responses
             assert answer.error_code == 0
         assert len(notes) == 1 and 'ssl.key.password, ssl.keystore.location' in notes[0] and 'sesame' not in notes[0]
 
 
 @pytest.mark.parametrize('kind, name, key, value', [
-    (TOPIC, 'orders', 'min.cleanable.dirty.ratio', '1e999'), (TOPIC, 'orders', 'min.cleanable.dirty.ratio', '-1e999'), (BROKER, '1' * 5000, 'log.retention.ms', '5'),
-    (BROKER_LOGGER, '1' * 5000, 'root', 'INFO'), (CLIENT_METRICS, 'sub', 'match', 'client_id=' + '(' * 5000 + ')' * 5000), (CLIENT_METRICS, 'sub', 'match', 'client_id=a{99999999999999999999}')])
+    (TOPIC, 'orders', 'min.cleanable.dirty.ratio', '1e999'), (TOPIC, 'orders', 'min.cleanable.dirty.ratio', '-1e999'),
+    (BROKER, '1' * 5000, 'log.retention.ms', '5'),
+    (BROKER_LOGGER, '1' * 5000, 'root', 'INFO'), (CLIENT_METRICS, 'sub', 'match',
+                                                  'client_id=' + '(' * 5000 + ')' * 5000),
+                                                  (CLIENT_METRICS, 'sub', 'match',
+                                                   'client_id=a{99999999999999999999}')])
 def test_odd_values_are_refused(tmp_path, kind, name, key, value):
     with Played(tmp_path) as player:
         player.ask(create(topic('orders')))
         answer, = player.ask(alter((kind, name, [(key, SET, value)]))).responses
-        assert answer.error_code in (ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST) and answer.error_message and not player.image.configs
+        assert answer.error_code in (ErrorCode.INVALID_CONFIG,
+                                     ErrorCode.INVALID_REQUEST) and answer.error_message and not player.image.configs
 
 
 # --- Who may ----------------------------------------------------------------------------------------------------------
@@ -289,15 +349,22 @@ def test_who_may_not_look_or_change_is_told_so_and_nothing_else(tmp_path):
         player.ask(create(topic('orders')))
         asked = []
         player.node.authorizer = lambda caller, *what: asked.append(what)
-        seen = player.ask(settings_of((TOPIC, 'orders', None), (TOPIC, 'nobody', None), (GROUP, 'g', None), (BROKER, '1', None), (BROKER_LOGGER, '1', None), (CLIENT_METRICS, 'x', None)))
-        assert [each.error_code for each in seen.results] == [29, 29, 30, 31, 31, 31] and not any(each.configs for each in seen.results)
-        changed = player.ask(alter((TOPIC, 'orders', [('retention.ms', SET, '1')]), (GROUP, 'g', []), (BROKER, '1', []), (BROKER_LOGGER, '1', []), (CLIENT_METRICS, 'x', [])))
+        seen = player.ask(settings_of((TOPIC, 'orders', None), (TOPIC, 'nobody', None), (GROUP, 'g', None),
+                                      (BROKER, '1', None), (BROKER_LOGGER, '1', None), (CLIENT_METRICS, 'x', None)))
+        assert [each.error_code for each in seen.results] == [29, 29, 30, 31, 31,
+                                                              31] and not any(each.configs for each in seen.results)
+        changed = player.ask(alter((TOPIC, 'orders', [('retention.ms', SET, '1')]), (GROUP, 'g', []), (BROKER, '1', []),
+                                   (BROKER_LOGGER, '1', []), (CLIENT_METRICS, 'x', [])))
         assert [each.error_code for each in changed.responses] == [29, 30, 31, 31, 31] and not player.image.configs
-        assert [each.error_code for each in player.ask(replace((TOPIC, 'orders', [('retention.ms', '1')]))).responses] == [29]
+        assert [each.error_code for each in player.ask(replace((TOPIC, 'orders',
+                                                                [('retention.ms', '1')]))).responses] == [29]
         assert player.ask(ListConfigResourcesRequest()).error_code == 31
-        assert set(asked) == {(Operation.DESCRIBE_CONFIGS, Resource.TOPIC, 'orders'), (Operation.DESCRIBE_CONFIGS, Resource.TOPIC, 'nobody'),
-                              (Operation.DESCRIBE_CONFIGS, Resource.GROUP, 'g'), (Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, 'kafka-cluster'),
-                              (Operation.ALTER_CONFIGS, Resource.TOPIC, 'orders'), (Operation.ALTER_CONFIGS, Resource.GROUP, 'g'),
+        assert set(asked) == {(Operation.DESCRIBE_CONFIGS, Resource.TOPIC, 'orders'),
+                              (Operation.DESCRIBE_CONFIGS, Resource.TOPIC, 'nobody'),
+                              (Operation.DESCRIBE_CONFIGS, Resource.GROUP, 'g'),
+                              (Operation.DESCRIBE_CONFIGS, Resource.CLUSTER, 'kafka-cluster'),
+                              (Operation.ALTER_CONFIGS, Resource.TOPIC, 'orders'),
+                              (Operation.ALTER_CONFIGS, Resource.GROUP, 'g'),
                               (Operation.ALTER_CONFIGS, Resource.CLUSTER, 'kafka-cluster')}
 
 
@@ -327,22 +394,28 @@ def test_the_names_are_those_of_kafka():
 def test_one_wrong_letter_is_recognized(name, data):
     "Left out, put in or changed: what was meant is named, unless the mistake is itself the name of a setting."
     at, letter = data.draw(st.integers(0, len(name) - 1)), data.draw(st.sampled_from('aeinorst.'))
-    wrong = data.draw(st.sampled_from([name[:at] + name[at + 1:], name[:at] + letter + name[at:], name[:at] + letter + name[at + 1:]]))
+    wrong = data.draw(st.sampled_from([name[:at] + name[at + 1:], name[:at] + letter + name[at:],
+                                       name[:at] + letter + name[at + 1:]]))
     if wrong in setting_names(): assert unknown_settings([wrong]) == {}
     else: assert unknown_settings([wrong])[wrong] is not None
 
 
 def test_names_that_anybody_may_make_up():
-    known = [f'listener.name.internal.{name}' for name in ('ssl.client.auth', 'scram-sha-512.sasl.jaas.config', 'plain.sasl.server.callback.handler.class',
-                                                           'connections.max.reauth.ms', 'sasl.enabled.mechanisms', 'max.connections')]
-    assert unknown_settings([*known, 'config.providers.env.class', 'config.providers.env.param.x', 'rsm.config.bucket', 'confluent.license']) == {}
-    assert unknown_settings(['listener.name.internal.ssl.client.atuh']) == {'listener.name.internal.ssl.client.atuh': 'listener.name.internal.ssl.client.auth'}
+    known = [f'listener.name.internal.{name}' for name in ('ssl.client.auth', 'scram-sha-512.sasl.jaas.config',
+                                                           'plain.sasl.server.callback.handler.class',
+                                                           'connections.max.reauth.ms', 'sasl.enabled.mechanisms',
+                                                           'max.connections')]
+    assert unknown_settings([*known, 'config.providers.env.class', 'config.providers.env.param.x', 'rsm.config.bucket',
+                             'confluent.license']) == {}
+    assert (unknown_settings(['listener.name.internal.ssl.client.atuh'])
+            == {'listener.name.internal.ssl.client.atuh': 'listener.name.internal.ssl.client.auth'})
     assert unknown_settings(['client.quota.callback.static.produce', 'client.quota.callback.class']) == {}
 
 
 # --- Whatever comes ---------------------------------------------------------------------------------------------------
 
-TEXTS = st.one_of(st.text(max_size=8), st.integers().map(str), st.floats().map(str), st.sampled_from(['true', 'delete', 'compact,delete', '*', '0:1']))
+TEXTS = st.one_of(st.text(max_size=8), st.integers().map(str), st.floats().map(str),
+                  st.sampled_from(['true', 'delete', 'compact,delete', '*', '0:1']))
 
 @given(st.sampled_from(list(TOPIC_TABLE.values())), TEXTS)
 def test_a_value_is_refused_with_a_sentence_or_stays_what_it_is(setting, text):
@@ -351,7 +424,8 @@ def test_a_value_is_refused_with_a_sentence_or_stays_what_it_is(setting, text):
     else: assert parse_value(setting, show_value(value)) == value
 
 
-@pytest.mark.parametrize('text', ['1' * 32_000 + 'x', '1' * 32_000, '.' + '1' * 32_000 + 'x', 'a' + ' ' * 32_000 + 'b', ',' * 32_000, '1e' + '1' * 32_000], ids=lambda text: text[:2])
+@pytest.mark.parametrize('text', ['1' * 32_000 + 'x', '1' * 32_000, '.' + '1' * 32_000 + 'x', 'a' + ' ' * 32_000 + 'b',
+                                  ',' * 32_000, '1e' + '1' * 32_000], ids=lambda text: text[:2])
 def test_no_value_takes_long_to_read(text):
     "While one is read, nobody else is served."
     started = time.process_time()

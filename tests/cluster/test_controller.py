@@ -15,8 +15,11 @@ from kafka_scratch.cluster import controller as controller_module
 from kafka_scratch.cluster.controller import Controller, become_leader, found_cluster, metadata_batch, record_version, topic_records
 from kafka_scratch.wire.codes import METADATA
 from kafka_scratch.cluster.metadata_log import MetadataLog, load_image
-from kafka_scratch.cluster.records import (BeginTransactionRecord, ConfigRecord, EndTransactionRecord, FeatureLevelRecord, PartitionChangeRecord, PartitionRecord, ProducerIdsRecord,
-                                            RegisterBrokerRecord, RemoveTopicRecord, TopicRecord, UserScramCredentialRecord, read_value, write_value)
+from kafka_scratch.cluster.records import (BeginTransactionRecord, ConfigRecord, EndTransactionRecord,
+                                           FeatureLevelRecord, PartitionChangeRecord, PartitionRecord,
+                                           ProducerIdsRecord,
+                                            RegisterBrokerRecord, RemoveTopicRecord, TopicRecord,
+                                            UserScramCredentialRecord, read_value, write_value)
 from kafka_scratch.log.partition import StorageError
 from kafka_scratch.log.records import read_batches, read_records
 from kafka_scratch.log.segments import file_name
@@ -38,7 +41,8 @@ def kinds(directory: Path) -> list[tuple[int, list[str]]]:
     "Epoch and record types of each batch."
     found = []
     for batch in read_batches(segment(directory).read_bytes()):
-        names = ['control' if batch.control else type(read_value(record.value)[0]).__name__ for record in read_records(batch)]
+        names = ['control' if batch.control else type(read_value(record.value)[0]).__name__ for record
+                 in read_records(batch)]
         found.append((batch.header.partition_leader_epoch, names))
     return found
 
@@ -65,7 +69,8 @@ def test_every_controller_has_an_epoch_of_its_own(tmp_path):
         assert controller.epoch == controller.image.last_epoch == number
         controller.close()
     assert len(load_image(tmp_path).topics) == 4
-    assert [line.split() for line in (tmp_path/METADATA/'leader-epoch-checkpoint').read_text().splitlines()[2:]][-1][0] == '4'
+    assert [line.split() for line
+            in (tmp_path/METADATA/'leader-epoch-checkpoint').read_text().splitlines()[2:]][-1][0] == '4'
 
 
 def test_the_vote_of_a_real_controller_counts(tmp_path):
@@ -96,7 +101,8 @@ def test_half_a_batch_of_somebody_who_died(tmp_path, cut):
     said = []
     second = controller_on(tmp_path, note=said.append)
     second.write(topic_records('payments', [[1]]))
-    assert sorted(load_image(tmp_path).topics) == ['orders', 'payments'] and segment(tmp_path).read_bytes().startswith(whole)
+    assert sorted(load_image(tmp_path).topics) == ['orders',
+                                                   'payments'] and segment(tmp_path).read_bytes().startswith(whole)
     assert any('is cut from' in line for line in said)
 
 
@@ -141,7 +147,8 @@ def test_a_disk_that_refuses_at_the_beginning(tmp_path, monkeypatch):
     with pytest.raises(StorageError, match='No space left'): controller.write(topic_records('orders', [[1]]))
     monkeypatch.undo()
     controller.write(topic_records('payments', [[1]]))
-    assert sorted(load_image(tmp_path).topics) == ['payments'] and load_image(tmp_path).features['metadata.version'] == 27
+    assert (sorted(load_image(tmp_path).topics) == ['payments']
+            and load_image(tmp_path).features['metadata.version'] == 27)
     assert [names[0] for _, names in kinds(tmp_path)] == ['control', 'control', 'FeatureLevelRecord', 'TopicRecord']
 
 
@@ -164,7 +171,8 @@ def test_the_first_transaction_of_a_cluster_may_be_the_one_that_was_never_finish
     first = controller_on(tmp_path)
     become_leader(first)
     first.close()
-    begun = metadata_batch([BeginTransactionRecord(name='Bootstrap records'), FeatureLevelRecord(name='metadata.version', feature_level=20)], 20, NOW)
+    begun = metadata_batch([BeginTransactionRecord(name='Bootstrap records'),
+                            FeatureLevelRecord(name='metadata.version', feature_level=20)], 20, NOW)
     leader = next(read_batches(segment(tmp_path).read_bytes()))
     begun[:8], begun[12:16] = (1).to_bytes(8, 'big'), (1).to_bytes(4, 'big')   # its offset, and its epoch
     segment(tmp_path).write_bytes(bytes(leader.buf[:leader.end]) + begun)
@@ -187,11 +195,15 @@ def test_a_beginning_that_cannot_be_read(tmp_path):
 
 def test_users_may_be_there_from_the_beginning(tmp_path):
     "`kafka-storage format --add-scram` writes them beside the features."
-    user = UserScramCredentialRecord(name='metadata.version', mechanism=1, salt=b's', stored_key=b'k', server_key=b'k', iterations=4096)
-    (tmp_path/'bootstrap.checkpoint').write_bytes(metadata_batch([user, FeatureLevelRecord(name='metadata.version', feature_level=20)], 20, NOW))
+    user = UserScramCredentialRecord(name='metadata.version', mechanism=1, salt=b's', stored_key=b'k', server_key=b'k',
+                                     iterations=4096)
+    (tmp_path/'bootstrap.checkpoint').write_bytes(metadata_batch([user,
+                                                                  FeatureLevelRecord(name='metadata.version',
+                                                                      feature_level=20)], 20, NOW))
     controller = controller_on(tmp_path)
     controller.write(topic_records('orders', [[1]]))
-    assert controller.image.features == {'metadata.version': 20} and list(controller.image.scram) == [(1, 'metadata.version')]
+    assert controller.image.features == {'metadata.version': 20} and list(controller.image.scram) == [(1,
+        'metadata.version')]
 
 
 def test_a_new_log_is_synced_by_name(tmp_path, monkeypatch):
@@ -207,10 +219,12 @@ def test_a_new_log_is_synced_by_name(tmp_path, monkeypatch):
 def test_a_cluster_of_an_older_level_gets_older_records(tmp_path):
     snapshot = metadata_batch([FeatureLevelRecord(name='metadata.version', feature_level=14)], 14, NOW)
     (tmp_path/'bootstrap.checkpoint').write_bytes(snapshot)
-    controller = controller_on(tmp_path, introduce=lambda: [RegisterBrokerRecord(broker_id=1, end_points=[], features=[], rack=None)])
+    controller = controller_on(tmp_path, introduce=lambda: [RegisterBrokerRecord(broker_id=1, end_points=[],
+        features=[], rack=None)])
     controller.write(topic_records('orders', [[1]]))
     versions = {type(read_value(record.value)[0]).__name__: read_value(record.value)[1]
-                for batch in read_batches(segment(tmp_path).read_bytes()) if not batch.control for record in read_records(batch)}
+                for batch in read_batches(segment(tmp_path).read_bytes()) if not batch.control for record
+                in read_records(batch)}
     assert controller.image.features == {'metadata.version': 14} and set(versions.values()) == {0}
 
 
@@ -227,7 +241,8 @@ def test_behind_a_checkpoint(tmp_path):
     assert (tmp_path/METADATA/file_name(int(newest.name[:20]))).exists()
 
 
-@pytest.mark.parametrize('fixture', ['single-broker/logs', 'single-broker/metadata-live', 'snapshot-only/logs', 'three-brokers/node-1'])
+@pytest.mark.parametrize('fixture', ['single-broker/logs', 'single-broker/metadata-live', 'snapshot-only/logs',
+                                     'three-brokers/node-1'])
 def test_going_on_with_a_real_log(tmp_path, fixture):
     (tmp_path/METADATA).mkdir()
     for path in (FIXTURES/fixture/METADATA).iterdir(): (tmp_path/METADATA/path.name).write_bytes(path.read_bytes())
@@ -253,7 +268,8 @@ def test_producer_ids_are_given_once(tmp_path):
 
 @pytest.mark.parametrize('level, partition, broker', [(1, 0, 0), (16, 0, 0), (17, 1, 3), (27, 1, 3)])
 def test_versions_follow_the_level(level, partition, broker):
-    assert record_version(PartitionRecord(), level) == partition and record_version(RegisterBrokerRecord(), level) == broker
+    assert record_version(PartitionRecord(), level) == partition and record_version(RegisterBrokerRecord(),
+        level) == broker
     assert all(record_version(record, level) == 0 for record in (TopicRecord(), ConfigRecord(), ProducerIdsRecord()))
 
 
@@ -273,7 +289,8 @@ def test_who_dies_while_a_directory_is_named_names_it_the_next_time(tmp_path, mo
         found_cluster([str(tmp_path/'a'), str(tmp_path/'b')], 1, cluster_id)
     assert not (tmp_path/'b'/'meta.properties').exists()
     assert found_cluster([str(tmp_path/'a'), str(tmp_path/'b')], 1, cluster_id) == cluster_id
-    assert f'cluster.id={cluster_id}\n' in (tmp_path/'b'/'meta.properties').read_text() and len(list((tmp_path/'b').iterdir())) == 1
+    assert (f'cluster.id={cluster_id}\n' in (tmp_path/'b'/'meta.properties').read_text()
+            and len(list((tmp_path/'b').iterdir())) == 1)
 
 
 def test_several_directories_have_one_cluster(tmp_path):
@@ -281,12 +298,14 @@ def test_several_directories_have_one_cluster(tmp_path):
     for path in paths: path.mkdir()
     cluster_id = found_cluster([str(path) for path in paths], 7)
     texts = [(path/'meta.properties').read_text() for path in paths]
-    assert all(f'cluster.id={cluster_id}\n' in text and 'node.id=7\n' in text for text in texts) and len(set(texts)) == 3
+    assert all(f'cluster.id={cluster_id}\n' in text and 'node.id=7\n' in text for text
+               in texts) and len(set(texts)) == 3
 
 
 @needs_kafka
 def test_kafka_goes_on_where_we_stopped_and_we_where_kafka_did(tmp_path):
-    "An empty directory is ours first; then Apache Kafka starts on it, makes a topic, and stops; then it is ours again; then Kafka's."
+    """An empty directory is ours first; then Apache Kafka starts on it, makes a topic, and stops; then it is ours
+    again; then Kafka's."""
     logs = tmp_path/'logs'
     logs.mkdir()
     found_cluster([str(logs)], 1)

@@ -1,6 +1,8 @@
-"""The image of a metadata log: as Kafka folds the real ones, and as a second, deliberately plain fold says of any other.
+"""The image of a metadata log: as Kafka folds the real ones, and as a second, deliberately plain fold says of any
+other.
 
-The package remembers states by their bytes, follows files, starts from checkpoints. The fold in `metadata_by_hand.py` does nothing of the kind.
+The package remembers states by their bytes, follows files, starts from checkpoints. The fold in `metadata_by_hand.py`
+does nothing of the kind.
 """
 import copy
 import json
@@ -12,8 +14,10 @@ from collections import Counter
 import pytest
 from hypothesis import given, strategies as st
 
-from metadata_by_hand import (A_CHANGE, A_PARTITION, A_TOPIC, BEGIN, END, FIXTURES, IMAGES, KEY_ENDS, NONSENSE, OTHER, TOPIC, Directory, Plain,
-                              change, changes, checkpoint, comparable, damaged, directory_of, each_image, entries_of, flat, fold, in_transaction,
+from metadata_by_hand import (A_CHANGE, A_PARTITION, A_TOPIC, BEGIN, END, FIXTURES, IMAGES, KEY_ENDS, NONSENSE, OTHER,
+                              TOPIC, Directory, Plain,
+                              change, changes, checkpoint, comparable, damaged, directory_of, each_image, entries_of,
+                              flat, fold, in_transaction,
                               kafkas_image, logs, raw_batch, raw_fields, removal, small, strangers, tags, tails, topic)
 from size import budget
 from kafka_scratch.cluster import image as image_module, metadata_log
@@ -40,7 +44,8 @@ def test_the_image_is_that_of_kafka(path):
 @each_image
 def test_the_command_line_prints_the_image_of_kafka(path):
     expected = kafkas_image(path)
-    command = [sys.executable, '-m', 'kafka_scratch', 'image', str(directory_of(path)), '--until', str(expected['lastOffset'])]
+    command = [sys.executable, '-m', 'kafka_scratch', 'image', str(directory_of(path)), '--until',
+               str(expected['lastOffset'])]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=FIXTURES.parent.parent)
     assert done.returncode == 0, done.stderr
     mine = comparable(json.loads(done.stdout))
@@ -51,18 +56,26 @@ def test_the_command_line_prints_the_image_of_kafka(path):
 
 def same(image: Image, plain: Plain):
     "Does an image say what the plain fold says?"
-    def lists(state): return {name: list(value) if isinstance(value, tuple) else value for name, value in state._asdict().items()}
+    def lists(state):
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in state._asdict().items()}
     assert {t.name: (t.topic_id, {n: lists(p) for n, p in t.partitions.items()}) for t in image.topics.values()} == \
            {t['name']: (topic_id, t['partitions']) for topic_id, t in plain.topics.items()}
-    assert {topic_id: t.name for topic_id, t in image.topics_by_id.items()} == {topic_id: t['name'] for topic_id, t in plain.topics.items()}
-    assert {b.broker_id: dict(epoch=b.broker_epoch, fenced=b.fenced, leaving=b.in_controlled_shutdown, rack=b.rack, log_dirs=b.log_dirs,
-                              end_points=[(e.name, e.host, e.port) for e in b.end_points]) for b in image.brokers.values()} == plain.brokers
-    assert {(kind, name, key): value for (kind, name), found in image.configs.items() for key, value in found.items()} == plain.configs
-    assert {(frozenset(entity), key): value for entity, found in image.quotas.items() for key, value in found.items()} == plain.quotas
+    assert {topic_id: t.name for topic_id, t in image.topics_by_id.items()} == {topic_id: t['name'] for topic_id,
+        t in plain.topics.items()}
+    assert {b.broker_id: dict(epoch=b.broker_epoch, fenced=b.fenced, leaving=b.in_controlled_shutdown, rack=b.rack,
+                              log_dirs=b.log_dirs,
+                              end_points=[(e.name, e.host,
+                                           e.port) for e in b.end_points]) for b
+                                           in image.brokers.values()} == plain.brokers
+    assert {(kind, name, key): value for (kind, name), found in image.configs.items() for key,
+            value in found.items()} == plain.configs
+    assert {(frozenset(entity), key): value for entity, found in image.quotas.items() for key,
+            value in found.items()} == plain.quotas
     assert {i: c.incarnation_id for i, c in image.controllers.items()} == plain.controllers
     assert (image.features, image.next_producer_id) == (plain.features, plain.next_producer_id)
     assert {key: r.iterations for key, r in image.scram.items()} == plain.scram
-    assert ({i: r.principal for i, r in image.acls.items()}, {i: r.owner for i, r in image.tokens.items()}) == (plain.acls, plain.tokens)
+    assert ({i: r.principal for i, r in image.acls.items()}, {i: r.owner for i,
+                                                              r in image.tokens.items()}) == (plain.acls, plain.tokens)
 
 
 # --- The promises -----------------------------------------------------------------------------------------------------
@@ -136,7 +149,8 @@ def load_and_compare(directory, segments) -> Plain:
 def test_a_checkpoint_and_what_follows_is_the_whole_log(segments, data):
     "Also when the segments go back to before the checkpoint, and when there are none after it."
     batches = flat(segments)
-    cut = data.draw(small([n for n in range(len(batches) + 1) if not in_transaction(entries_of(batches[:n]))]), 'batches in the checkpoint')
+    cut = data.draw(small([n for n in range(len(batches) + 1) if not in_transaction(entries_of(batches[:n]))]),
+                    'batches in the checkpoint')
     first = data.draw(st.integers(0, cut), 'the first batch that is still in a segment')
     start = batches[cut].base if cut < len(batches) else batches[-1].last + 1 if batches else 0
     with Directory() as directory:
@@ -147,7 +161,8 @@ def test_a_checkpoint_and_what_follows_is_the_whole_log(segments, data):
         same(log.image, fold(entries_of(batches)))
         assert log.image.last_offset == (batches[-1].last if batches else -1)
         again = copy.deepcopy((log.image.counts, log.image.replayed, log.files))
-        assert log.poll() is False and (log.image.counts, log.image.replayed, log.files) == again   # nothing new: nothing is read again
+        # nothing new: nothing is read again
+        assert log.poll() is False and (log.image.counts, log.image.replayed, log.files) == again
 
 
 # --- When logs are not as they should be ------------------------------------------------------------------------------
@@ -166,7 +181,8 @@ def image_of(*values) -> Image:
     (dict(replicas=[1, 2], directories=[bytes([12]) * 16, bytes([11]) * 16]), (12, 11)),
     (dict(leader=2), (10, 11, 12))])
 def test_directories_after_a_change_are_those_of_kafkas_replay(says, directories):
-    "Seen with Kafka 4.1.1's PartitionRegistration.merge: only the record says where replicas are; an empty list says that nobody knows."
+    """Seen with Kafka 4.1.1's PartitionRegistration.merge: only the record says where replicas are; an empty list says
+    that nobody knows."""
     partition = image_of(A_TOPIC, A_PARTITION, change(**says)).topics['a'].partition(0)
     assert partition.directories == tuple(bytes([n]) * 16 for n in directories)
 
@@ -178,7 +194,8 @@ def test_a_record_that_makes_no_sense_is_an_error_that_says_so(value):
 
 
 def test_removing_both_topics_of_one_name_is_no_error():
-    "No controller writes this, and Kafka replays it: the second topic takes the name of a first that was never removed."
+    """No controller writes this, and Kafka replays it: the second topic takes the name of a first that was never
+    removed."""
     image = image_of(A_TOPIC, topic('a', OTHER), removal(OTHER), removal(TOPIC))
     assert (image.topics, image.topics_by_id) == ({}, {})
 
@@ -206,7 +223,8 @@ def outcome(*values):
 @budget(200)
 @given(st.lists(st.tuples(st.integers(0, 2), tails), min_size=1, max_size=3))
 def test_a_change_means_the_same_on_the_fast_path_and_on_the_slow_one(changes):
-    "Whatever stands in its tagged fields, in whatever version, order and size. (In a transaction no short cut is taken.)"
+    """Whatever stands in its tagged fields, in whatever version, order and size. (In a transaction no short cut is
+    taken.)"""
     def raw(version, tags):
         fields = b''.join(bytes([tag, len(value)]) + value for tag, value in tags)
         return bytes([1, 5, version]) + A_CHANGE[3:KEY_ENDS] + bytes([len(tags)]) + fields
@@ -215,7 +233,8 @@ def test_a_change_means_the_same_on_the_fast_path_and_on_the_slow_one(changes):
 
 
 @budget(100)
-@given(st.integers(0, 2), st.lists(raw_fields | small([bytes([3, 0, 0, 0, 1, 0, 0, 0, 2]), bytes(12), bytes([1, 0, 1, 1])]), max_size=7))
+@given(st.integers(0, 2), st.lists(raw_fields | small([bytes([3, 0, 0, 0, 1, 0, 0, 0, 2]), bytes(12),
+                                                       bytes([1, 0, 1, 1])]), max_size=7))
 def test_a_birth_means_the_same_on_the_fast_path_and_on_the_slow_one(version, parts):
     value = bytes([1, 3, version]) + A_CHANGE[3:KEY_ENDS] + b''.join(parts)
     assert outcome(A_TOPIC, value) == outcome(A_TOPIC, BEGIN, value, END)
@@ -259,8 +278,10 @@ def test_the_error_of_a_batch_names_the_file_and_the_place_in_it():
 
 
 def test_a_batch_that_is_written_just_before_the_next_segment_begins_is_not_lost(monkeypatch):
-    "Between the moment a follower has read a segment to its end and the moment it looks for the next, both can have been written."
-    first, second, third = (raw_batch(base, value) for base, value in enumerate((A_TOPIC, A_PARTITION, topic('b', OTHER))))
+    """Between the moment a follower has read a segment to its end and the moment it looks for the next, both can have
+    been written."""
+    first, second, third = (raw_batch(base, value) for base, value in enumerate((A_TOPIC, A_PARTITION,
+        topic('b', OTHER))))
     with Directory() as directory:
         directory.write([[first]])
         log, list_segments = open_metadata(directory.path), metadata_log.segments

@@ -1,7 +1,8 @@
 """The clients that people use, with the jobs that they are used for: one table, one set of assertions.
 
 Each client is a driver in tests/clients with the same command line (contract.py says which); what a client can't do is
-in matrix.py, with the reason. KAFKA_SCRATCH_MATRIX=apache runs all of it beside a real Apache Kafka instead: whatever is
+in matrix.py, with the reason. KAFKA_SCRATCH_MATRIX=apache runs all of it beside a real Apache Kafka instead: whatever
+is
 asked here of our broker, that one has to do as well.
 """
 import contextlib
@@ -26,9 +27,11 @@ from kafka_scratch.log.reader import chosen_sources, partition_records
 from kafka_scratch.log.records import Record, write_batch
 
 APACHE = os.environ.get('KAFKA_SCRATCH_MATRIX') == 'apache'
-IN_PYTHON = 'confluent-kafka', 'kafka-python', 'aiokafka'     # these come with the tests; the others are fetched for the whole run
+# these come with the tests; the others are fetched for the whole run
+IN_PYTHON = 'confluent-kafka', 'kafka-python', 'aiokafka'
 SERVES = {'java': 60, 'spark': 240}     # drivers that start slowly: one process for all jobs, and seconds of patience
-SETTINGS = {'offsets.topic.num.partitions': 4, 'transaction.state.log.num.partitions': 4, 'auto.create.topics.enable': 'true', 'group.initial.rebalance.delay.ms': 0,
+SETTINGS = {'offsets.topic.num.partitions': 4, 'transaction.state.log.num.partitions': 4,
+            'auto.create.topics.enable': 'true', 'group.initial.rebalance.delay.ms': 0,
             'group.consumer.heartbeat.interval.ms': 500, 'group.consumer.min.heartbeat.interval.ms': 500,
             'group.consumer.session.timeout.ms': 6000, 'group.consumer.min.session.timeout.ms': 6000}
 
@@ -37,7 +40,8 @@ class Ours:
     "Our broker, as a process that can be stopped and started again where it was."
     def __init__(self, directory):
         self.directory, self.port, self.log_dir = directory, free_port(), directory/'logs'
-        settings = {'node.id': 1, 'listeners': f'PLAINTEXT://127.0.0.1:{self.port}', 'log.dirs': self.log_dir, 'offsets.topic.replication.factor': 1,
+        settings = {'node.id': 1, 'listeners': f'PLAINTEXT://127.0.0.1:{self.port}', 'log.dirs': self.log_dir,
+                    'offsets.topic.replication.factor': 1,
                     'transaction.state.log.replication.factor': 1, 'transaction.state.log.min.isr': 1, **SETTINGS}
         self.file, self.process = properties(directory/'server.properties', **settings), None
 
@@ -72,7 +76,8 @@ def drivers(broker, tmp_path_factory):
         if client not in IN_PYTHON and not ALL: pytest.skip(f'{LATER}clients in other languages')
         if reason := fetch.ABSENT[client](): pytest.skip(reason)
         if client not in made:
-            made[client] = Driver(fetch.command(client), tmp_path_factory.mktemp(client), bootstrap, client in SERVES, SERVES.get(client, 30))
+            made[client] = Driver(fetch.command(client), tmp_path_factory.mktemp(client), bootstrap, client in SERVES,
+                                  SERVES.get(client, 30))
         return made[client]
     yield driver_of
     for driver in made.values(): driver.close()
@@ -86,7 +91,8 @@ def table(function):
 @pytest.fixture
 def driver(request, client, drivers):
     "The client's driver, if it can do what this test is about."
-    variant = next((request.node.callspec.params[name] for name in ('codec', 'protocol') if name in request.node.callspec.params), None)
+    variant = next((request.node.callspec.params[name] for name in ('codec',
+                                                                    'protocol') if name in request.node.callspec.params), None)
     job = request.function.__name__.removeprefix('test_')
     if reason := CLIENTS[client].cannot.get(f'{job}[{variant}]' if variant else job): pytest.skip(f'– {reason}')
     driver = drivers(client)
@@ -113,7 +119,8 @@ def new_topic(broker):
 
 def leaders(broker, topic: str) -> list[int]:
     "Who leads the partitions of a topic, asked for by hand."
-    described = real_kafka.wire.parse_describe(real_kafka.wire.exchange(broker.port, real_kafka.wire.describe_request(topic)))
+    described = real_kafka.wire.parse_describe(real_kafka.wire.exchange(broker.port,
+        real_kafka.wire.describe_request(topic)))
     return described[topic][1]
 
 
@@ -122,26 +129,31 @@ def feed(broker, topic: str, first: int, count: int, partitions: int = 3):
     with Broker(f'127.0.0.1:{broker.port}') as client:
         for partition in range(partitions):
             numbers = [number for number in range(first, first + count) if number % partitions == partition]
-            records = [Record(offset_delta=delta, key=key_of(number), value=value_of(number)) for delta, number in enumerate(numbers)]
+            records = [Record(offset_delta=delta, key=key_of(number), value=value_of(number)) for delta,
+                       number in enumerate(numbers)]
             now = int(time.time() * 1000)
             send_batch(client, topic, partition, write_batch(records, base_timestamp=now, max_timestamp=now))
 
 
 def stored(broker, topic: str, **options) -> list[tuple]:
     "What is in the files of a topic: a batch with its records' numbers each, markers left out."
-    batches = [(batch, records) for source in chosen_sources(str(broker.log_dir), topic) for batch, records in partition_records(source, **options)]
+    batches = [(batch, records) for source in chosen_sources(str(broker.log_dir), topic) for batch,
+               records in partition_records(source, **options)]
     for _, records in [each for each in batches if not each[0].control]:
         for record in records: assert bytes(record.value) == value_of(number_of(bytes(record.key)))
-    return [(batch, [number_of(bytes(record.key)) for record in records]) for batch, records in batches if not batch.control]
+    return [(batch, [number_of(bytes(record.key)) for record in records]) for batch,
+            records in batches if not batch.control]
 
 
-def number_of(key: bytes | str) -> int: return int((key.decode() if isinstance(key, bytes) else key).removeprefix('key-'))
+def number_of(key: bytes | str) -> int:
+    return int((key.decode() if isinstance(key, bytes) else key).removeprefix('key-'))
 
 def numbers_in(batches: list[tuple]) -> list[int]: return sorted(number for _, numbers in batches for number in numbers)
 
 
 def records_in(lines: list[dict]) -> list[int]:
-    "The numbers of the records that a driver printed: each as it was written, those of a partition in order, and none twice."
+    """The numbers of the records that a driver printed: each as it was written, those of a partition in order, and none
+    twice."""
     records = [line for line in lines if 'offset' in line]
     for line in records: assert line['value'].encode() == value_of(number_of(line['key']))
     for partition in {line['partition'] for line in records}:
@@ -167,10 +179,12 @@ def committed(broker, group: str, topic: str, partitions: int = 3) -> list[int]:
 
 
 def protocol_of(broker, group: str) -> str:
-    "Which protocol a group speaks, as the broker lists it: a client that can't have the one it asked for may take the other."
+    """Which protocol a group speaks, as the broker lists it: a client that can't have the one it asked for may take the
+    other."""
     from confluent_kafka.admin import AdminClient
     admin = AdminClient({'bootstrap.servers': f'127.0.0.1:{broker.port}'})
-    return next(each.type.name.lower() for each in admin.list_consumer_groups().result(20).valid if each.group_id == group)
+    return next(each.type.name.lower() for each in admin.list_consumer_groups().result(20).valid
+                if each.group_id == group)
 
 
 # --- Topics ---
@@ -189,7 +203,8 @@ def test_list(client, driver, topic):
 
 @table
 def test_describe(client, driver, topic):
-    assert sorted(driver.run('describe', topic=topic), key=lambda line: line['partition']) == [{'partition': number, 'leader': 1} for number in range(3)]
+    assert sorted(driver.run('describe', topic=topic), key=lambda line: line['partition']) == [{'partition': number,
+        'leader': 1} for number in range(3)]
 
 
 @table
@@ -200,7 +215,8 @@ def test_grow(client, driver, topic, broker):
 
 @table
 def test_configure(client, driver, topic):
-    assert driver.run('configure', topic=topic, config='retention.ms=123456789') == [{'name': 'retention.ms', 'value': '123456789'}]
+    assert driver.run('configure', topic=topic, config='retention.ms=123456789') == [{'name': 'retention.ms',
+        'value': '123456789'}]
 
 
 @table
@@ -218,15 +234,19 @@ def test_delete(client, driver, topic, broker):
 
 @pytest.fixture(scope='module')
 def written(request, broker, drivers, new_topic):
-    "For each codec a topic, in which every client that takes part has written thirty records: (client, codec) → numbers, or why not."
-    results, taking_part = {}, {item.callspec.params.get('client') for item in request.session.items if item.module is request.module and hasattr(item, 'callspec')}
+    """For each codec a topic, in which every client that takes part has written thirty records: (client, codec) →
+    numbers, or why not."""
+    results, taking_part = {}, {item.callspec.params.get('client') for item in request.session.items
+                                if item.module is request.module and hasattr(item, 'callspec')}
     for codec in CODECS: new_topic(f'written-{codec}')
     for index, client in enumerate(CLIENTS):
         if client not in taking_part or fetch.ABSENT[client](): continue
         for codec in CODECS:
             if f'produce[{codec}]' in CLIENTS[client].cannot: continue
             first = index * 100
-            try: results[client, codec] = drivers(client).run('produce', topic=f'written-{codec}', first=first, count=30, codec=codec), range(first, first + 30)
+            try:
+                results[client, codec] = drivers(client).run('produce', topic=f'written-{codec}', first=first, count=30,
+                                                             codec=codec), range(first, first + 30)
             except DriverFailed as error: results[client, codec] = error, range(0)
     return results
 
@@ -247,7 +267,8 @@ def test_produce(client, codec, driver, broker, written):
 def test_appear(client, driver, broker):
     "A topic that isn't there yet is made by writing to it."
     assert driver.run('produce', topic=f'appears-for-{client}', first=0, count=30) == [{'produced': 30}]
-    assert leaders(broker, f'appears-for-{client}') == [1] and numbers_in(stored(broker, f'appears-for-{client}')) == list(range(30))
+    assert leaders(broker, f'appears-for-{client}') == [1] and numbers_in(stored(broker,
+        f'appears-for-{client}')) == list(range(30))
 
 
 @table
@@ -259,7 +280,8 @@ def test_idempotent(client, driver, broker, topic):
 
 
 def wait_decided(broker, topic: str, expected: list[int]):
-    "A transaction is decided before its markers are in the logs: they follow, and then there is what was committed, and nothing else."
+    """A transaction is decided before its markers are in the logs: they follow, and then there is what was committed,
+    and nothing else."""
     wait_until(lambda: len(numbers_in(stored(broker, topic, committed=True))) >= len(expected), 'the markers')
     assert numbers_in(stored(broker, topic, committed=True)) == expected
 
@@ -305,23 +327,28 @@ def decided(drivers, new_topic):
 def test_committed(client, driver, decided):
     topic, committed, aborted = decided
     assert records_in(driver.run('consume', topic=topic, partitions=3, count=50)) == sorted(committed + aborted)
-    assert records_in(driver.run('consume', topic=topic, partitions=3, count=30, isolation='read_committed')) == committed
+    assert records_in(driver.run('consume', topic=topic, partitions=3, count=30,
+                                 isolation='read_committed')) == committed
 
 
 @table
 def test_offsets(client, driver, topic, broker):
     feed(broker, topic, 0, 32)
     lines = driver.run('offsets', topic=topic, partitions=3)
-    assert sorted(lines, key=lambda line: line['partition']) == [{'partition': number, 'earliest': 0, 'latest': latest} for number, latest in enumerate([11, 11, 10])]
+    assert sorted(lines, key=lambda line: line['partition']) == [{'partition': number, 'earliest': 0,
+                                                                  'latest': latest} for number,
+                                                                  latest in enumerate([11, 11, 10])]
 
 
 @table
 def test_truncate(client, driver, topic, broker):
     feed(broker, topic, 0, 30)
     lines = driver.run('truncate', topic=topic, partitions=3, before=4)
-    assert sorted(lines, key=lambda line: line['partition']) == [{'partition': number, 'earliest': 4} for number in range(3)]
+    assert sorted(lines, key=lambda line: line['partition']) == [{'partition': number,
+                                                                  'earliest': 4} for number in range(3)]
     with Broker(f'127.0.0.1:{broker.port}') as asking:
-        assert find_offsets(asking, {(topic, number): EARLIEST for number in range(3)}) == {(topic, number): 4 for number in range(3)}
+        assert find_offsets(asking, {(topic, number): EARLIEST for number in range(3)}) == {(topic,
+            number): 4 for number in range(3)}
 
 
 # --- Consuming in groups ---
@@ -339,7 +366,8 @@ class Members:
     def seen(self) -> list[int]: return sorted(number_of(line['key']) for line in self.lines() if 'offset' in line)
 
     def wait_for(self, condition, what: str):
-        alive, patience = [program for program in self.programs if program.process.poll() is None], max(60, self.driver.patience)
+        alive, patience = [program for program in self.programs if program.process.poll() is None], max(60,
+            self.driver.patience)
         def ready():
             for program in alive:
                 if not program.reader.is_alive(): raise DriverFailed(f'a member ended before: {what}\n{program.said()}')
@@ -347,7 +375,9 @@ class Members:
         try: wait_until(ready, what, patience)
         except AssertionError as error:
             if isinstance(error, DriverFailed): raise
-            summary = '\n'.join(f'{program.lines[-1:]} {[line for line in program.lines if "assigned" in line]}\n{program.said()}' for program in self.programs)
+            summary = '\n'.join(
+                f'{program.lines[-1:]} {[line for line in program.lines if "assigned" in line]}\n{program.said()}'
+                for program in self.programs)
             raise DriverFailed(f'{error}; seen {self.seen()}\n{summary}') from None
 
     def wait_shared(self, *programs, partitions: int = 4):
@@ -360,7 +390,8 @@ class Members:
     def wait_seen(self, count: int): self.wait_for(lambda: len(self.seen()) >= count, f'{count} records seen')
 
 
-def assigned(program) -> list[int]: return next((line['assigned'] for line in reversed(program.lines) if 'assigned' in line), [])
+def assigned(program) -> list[int]:
+    return next((line['assigned'] for line in reversed(program.lines) if 'assigned' in line), [])
 
 def last_word(program) -> dict: return program.end(60)[-1]
 
@@ -368,7 +399,8 @@ def last_word(program) -> dict: return program.end(60)[-1]
 @pytest.mark.parametrize('protocol', PROTOCOLS)
 @table
 def test_group(client, protocol, driver, broker, new_topic):
-    "One member, two members, one leaves, another comes, one crashes: whoever is there goes on, and no record is lost, nor seen twice."
+    """One member, two members, one leaves, another comes, one crashes: whoever is there goes on, and no record is lost,
+    nor seen twice."""
     group = f'group-{client}-{protocol}'
     topic = new_topic(group, 4)
     members = Members(driver, topic=topic, group=group, protocol=protocol)
@@ -401,7 +433,8 @@ def test_group(client, protocol, driver, broker, new_topic):
 @pytest.mark.parametrize('protocol', PROTOCOLS)
 @table
 def test_resume(client, protocol, driver, broker, new_topic, tmp_path):
-    "The broker stops and starts: a consumer that was there goes on, and one that comes later begins where that has stopped."
+    """The broker stops and starts: a consumer that was there goes on, and one that comes later begins where that has
+    stopped."""
     group = f'resume-{client}-{protocol}'
     topic = new_topic(group)
     in_group = client != 'spark'
@@ -435,10 +468,12 @@ def test_groups(client, driver, broker, topic):
     wait_until(lambda: committed(broker, options['group'], topic) == [10] * 3, 'everything committed')
     expected = [{'partition': number, 'committed': 10} for number in range(3)]
     line, *offsets = driver.run('groups', **options)
-    assert line == {'group': options['group'], 'state': 'Stable', 'members': 1} and sorted(offsets, key=lambda each: each['partition']) == expected
+    assert line == {'group': options['group'], 'state': 'Stable', 'members': 1} and sorted(offsets,
+        key=lambda each: each['partition']) == expected
     assert last_word(member) == {'left': True}
     line, *offsets = driver.run('groups', **options)
-    assert line == {'group': options['group'], 'state': 'Empty', 'members': 0} and sorted(offsets, key=lambda each: each['partition']) == expected
+    assert line == {'group': options['group'], 'state': 'Empty', 'members': 0} and sorted(offsets,
+        key=lambda each: each['partition']) == expected
 
 
 @table

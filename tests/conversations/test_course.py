@@ -77,7 +77,8 @@ def header(request: bytes) -> Reader:
 def sent_batches(request: bytes) -> dict[tuple[str, int], bytes]:
     "What a Produce request of version 11 brings: the records of each partition."
     reader, sent = header(request), {}
-    assert (reader.key, reader.version, reader.string(), reader.int16(), reader.int32()) == (PRODUCE, 11, None, -1, 30_000)
+    assert (reader.key, reader.version, reader.string(), reader.int16(), reader.int32()) == (PRODUCE, 11, None, -1,
+        30_000)
 
     def partition(topic):
         index = reader.int32()
@@ -129,7 +130,9 @@ def started(stage: Stage, directory: Path):
     shutil.copytree(folder(stage)/'logs', logs)
     text = (folder(stage)/'server.properties').read_text()
     assert text.count('PLAINTEXT://:9092,') == text.count('/tmp/kraft-combined-logs') == 1 and not text.endswith('\n')
-    (directory/'server.properties').write_text(text.replace('PLAINTEXT://:9092,', f'PLAINTEXT://:{port},').replace('/tmp/kraft-combined-logs', str(logs)))
+    (directory/'server.properties').write_text(text.replace('PLAINTEXT://:9092,',
+                                                            f'PLAINTEXT://:{port},').replace('/tmp/kraft-combined-logs',
+                                                                str(logs)))
     broker = BrokerProcess(directory, directory/'server.properties', port=port)
     broker.logs = logs
     try: yield broker.wait_ready()
@@ -168,7 +171,9 @@ def test_stage(tmp_path, stage):
     frames = conversation(stage)
     with started(stage, tmp_path) as broker, contextlib.ExitStack() as stack:
         expected = files(folder(stage)/'logs')
-        connections = {number: stack.enter_context(Client(broker.port, 'localhost')) for number in sorted({frame['connection'] for frame in frames})}
+        connections = {number: stack.enter_context(Client(broker.port,
+                                                          'localhost')) for number
+                                                          in sorted({frame['connection'] for frame in frames})}
         asked = {number: [] for number in connections}
         for frame in frames:
             number, data = frame['connection'], bytes.fromhex(frame['hex'])
@@ -179,7 +184,8 @@ def test_stage(tmp_path, stage):
             request = asked[number].pop(0)
             check(stage, request, connections[number].frame(), data)
             if header(request).key == PRODUCE:
-                for (topic, index), batch in stored_batches(request, data).items(): expected[f'{topic}-{index}/{0:020}.log'] += batch
+                for (topic, index), batch in stored_batches(request, data).items():
+                    expected[f'{topic}-{index}/{0:020}.log'] += batch
                 assert files(broker.logs) == expected
         assert not any(asked.values())
         for client in connections.values():
@@ -190,16 +196,22 @@ def test_stage(tmp_path, stage):
 
 def test_what_the_recordings_hold():
     "So that one that went missing, or a rule above that no longer applies to any of them, is noticed."
-    sent = {stage.number: [bytes.fromhex(frame['hex']) for frame in conversation(stage) if frame['direction'] == 'request'] for stage in STAGES}
+    sent = {stage.number: [bytes.fromhex(frame['hex']) for frame in conversation(stage)
+                           if frame['direction'] == 'request'] for stage in STAGES}
     keys = {number: Counter(header(request).key for request in requests) for number, requests in sent.items()}
-    assert all(keys[number] == Counter({API_VERSIONS: len(sent[number])}) for number in (*range(2, 9), 13, 19)) and not sent[1]
-    assert all(keys[number] == {DESCRIBE_TOPIC_PARTITIONS: 1} for number in range(9, 13)) and all(keys[number] == {FETCH: 1} for number in range(14, 19))
+    assert all(keys[number] == Counter({API_VERSIONS: len(sent[number])}) for number in (*range(2, 9), 13,
+        19)) and not sent[1]
+    assert all(keys[number] == {DESCRIBE_TOPIC_PARTITIONS: 1} for number in range(9,
+        13)) and all(keys[number] == {FETCH: 1} for number in range(14, 19))
     assert [len(sent[number]) for number in range(20, 26)] == [2, 1, 1, 1, 1, 1]
     batches = {number: [len(sent_batches(request)) for request in sent[number]] for number in range(20, 26)}
-    assert batches == {20: [1, 1], 21: [1], 22: [1], 23: [1], 24: [batches[24][0]], 25: [batches[25][0]]} and batches[24][0] > 1 and batches[25][0] > 1
+    assert batches == {20: [1, 1], 21: [1], 22: [1], 23: [1], 24: [batches[24][0]],
+                       25: [batches[25][0]]} and batches[24][0] > 1 and batches[25][0] > 1
     assert len({frame['connection'] for frame in conversation(STAGES[6])}) > 1 and len(sent[6]) > 1
-    assert all(b'==' in path.read_bytes() for stage in STAGES[8:12] for path in folder(stage).glob('logs/[a-z]*-0/partition.metadata'))
-    assert len(correlations := [correlation_id(request) for request in sent[3] + sent[4]]) == len(set(correlations)) == 2
+    assert all(b'==' in path.read_bytes() for stage in STAGES[8:12] for path
+               in folder(stage).glob('logs/[a-z]*-0/partition.metadata'))
+    assert len(correlations := [correlation_id(request) for request
+                                in sent[3] + sent[4]]) == len(set(correlations)) == 2
 
 
 # --- What the chapters say --------------------------------------------------------------------------------------------
@@ -223,4 +235,5 @@ def claims() -> list[tuple[str, int, str]]:
 
 def test_the_chapters_claim_every_stage_once():
     "Each where it is answered; and `test_stage` is what holds them to it."
-    assert sorted((number, name) for _, number, name in claims()) == [(stage.number, stage.name.replace('-', ' ')) for stage in STAGES]
+    assert sorted((number, name) for _, number, name in claims()) == [(stage.number,
+        stage.name.replace('-', ' ')) for stage in STAGES]

@@ -44,32 +44,45 @@ def exchange(broker, request, response_class, version: int, correlation_id: int)
 
 
 def describe_request(kafka, *names: str, limit: int = 2000, cursor=None):
-    return kafka.DescribeRequest(topics=[kafka.DescribeRequest.TopicRequest(name=name) for name in names], response_partition_limit=limit,
-                                 cursor=cursor and kafka.DescribeRequest.Cursor(topic_name=cursor['topic_name'], partition_index=cursor['partition_index']))
+    return kafka.DescribeRequest(topics=[kafka.DescribeRequest.TopicRequest(name=name) for name in names],
+                                 response_partition_limit=limit,
+                                 cursor=cursor and kafka.DescribeRequest.Cursor(topic_name=cursor['topic_name'],
+                                     partition_index=cursor['partition_index']))
 
 
 @pytest.mark.parametrize('version', range(5))
 def test_kafka_python_asks_for_api_versions(broker, kafka, version):
-    answer = exchange(broker, kafka.ApiVersionsRequest(version=version, client_software_name='kafka-python', client_software_version='3.0.12'), kafka.ApiVersionsResponse, version, 17 + version)
+    answer = exchange(broker, kafka.ApiVersionsRequest(version=version, client_software_name='kafka-python',
+                                                       client_software_version='3.0.12'), kafka.ApiVersionsResponse,
+                                                       version, 17 + version)
     assert answer['error_code'] == 0
-    assert {api['api_key']: (api['min_version'], api['max_version']) for api in answer['api_keys']}.items() >= {18: (0, 4), 75: (0, 0)}.items()
+    assert {api['api_key']: (api['min_version'], api['max_version']) for api in answer['api_keys']}.items() >= {18: (0,
+        4), 75: (0, 0)}.items()
     if version >= 1: assert answer['throttle_time_ms'] == 0
-    if version >= 3: assert [(feature['name'], feature['max_version_level']) for feature in answer['finalized_features']] == [('metadata.version', 20)]
+    if version >= 3:
+        assert [(feature['name'],
+                 feature['max_version_level']) for feature in answer['finalized_features']] == [('metadata.version',
+                     20)]
 
 
 def test_kafka_python_describes_topics(broker, kafka):
     answer = exchange(broker, describe_request(kafka, 'foo', 'nope', 'bar'), kafka.DescribeResponse, 0, 75)
-    assert [(topic['name'], topic['error_code'], len(topic['partitions'])) for topic in answer['topics']] == [('bar', 0, 1), ('foo', 0, 3), ('nope', 3, 0)]
+    assert [(topic['name'], topic['error_code'], len(topic['partitions'])) for topic in answer['topics']] == [('bar', 0,
+        1), ('foo', 0, 3), ('nope', 3, 0)]
     assert answer['topics'][1]['topic_id'] == str(uuid.UUID(bytes=topic_id_of('foo')))
-    assert answer['topics'][1]['partitions'][2] == {'error_code': 0, 'partition_index': 2, 'leader_id': 1, 'leader_epoch': 0, 'replica_nodes': [1], 'isr_nodes': [1],
-                                                    'eligible_leader_replicas': [], 'last_known_elr': [], 'offline_replicas': []}
+    assert answer['topics'][1]['partitions'][2] == {'error_code': 0, 'partition_index': 2, 'leader_id': 1,
+                                                    'leader_epoch': 0, 'replica_nodes': [1], 'isr_nodes': [1],
+                                                    'eligible_leader_replicas': [], 'last_known_elr': [],
+                                                    'offline_replicas': []}
 
 
 def test_kafka_python_follows_the_cursor(broker, kafka):
     found, cursor = [], None
     for number in range(20):
-        answer = exchange(broker, describe_request(kafka, *TOPICS, limit=5, cursor=cursor), kafka.DescribeResponse, 0, number)
-        found += [(topic['name'], partition['partition_index']) for topic in answer['topics'] for partition in topic['partitions']]
+        answer = exchange(broker, describe_request(kafka, *TOPICS, limit=5, cursor=cursor), kafka.DescribeResponse, 0,
+                          number)
+        found += [(topic['name'],
+                   partition['partition_index']) for topic in answer['topics'] for partition in topic['partitions']]
         cursor = answer['next_cursor']
         if cursor is None: break
     assert found == [(name, index) for name in sorted(TOPICS) for index in range(TOPICS[name])]
@@ -85,7 +98,8 @@ def test_kafka_python_connects(broker, kafka):
     connection = KafkaConnection(net, request_timeout_ms=20_000)
 
     async def talk():
-        connection.connection_made(KafkaTCPTransport(net, await create_connection(net, '127.0.0.1', broker.port), host='127.0.0.1'))
+        connection.connection_made(KafkaTCPTransport(net, await create_connection(net, '127.0.0.1', broker.port),
+                                                     host='127.0.0.1'))
         await connection.initialize()
         await connection
         return await connection.send_request(describe_request(kafka, 'baz'))
@@ -103,7 +117,8 @@ def test_aiokafka_connects(broker):
     conn = pytest.importorskip('aiokafka.conn', reason='aiokafka is not installed')
 
     async def talk():
-        connection = await conn.create_conn('127.0.0.1', broker.port, request_timeout_ms=20_000)   # asks for ApiVersions
+        # asks for ApiVersions
+        connection = await conn.create_conn('127.0.0.1', broker.port, request_timeout_ms=20_000)
         try: return dict(connection._versions)
         finally: connection.close()
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from broker_process import BrokerProcess, Client, free_port
-from by_hand import (API_VERSIONS, DESCRIBE_TOPIC_PARTITIONS, ZERO, api_versions, batch, correlation_id, describe, feature_level, partition_record,
+from by_hand import (API_VERSIONS, DESCRIBE_TOPIC_PARTITIONS, ZERO, api_versions, batch, correlation_id, describe,
+                     feature_level, partition_record,
                      read_api_versions, read_describe, request, topic_record, uvarint, write_log)
 from log_by_hand import FETCH, PRODUCE, TIME, fetch, message_batch, produce, read_fetch, read_produce
 
@@ -38,7 +39,9 @@ def generated_log() -> bytes:
     "The metadata segment of the later stages: the offsets start at 1, and each topic has a batch of its own."
     log, offset = batch([feature_level('metadata.version', 20)], 1), 2
     for name, (topic_id, partitions) in TOPICS.items():
-        values = [topic_record(name, topic_id), *(partition_record(topic_id, index, directories=[DIRECTORY_ID]) for index in range(partitions))]
+        values = [topic_record(name, topic_id), *(partition_record(topic_id, index,
+                                                                   directories=[DIRECTORY_ID]) for index
+                                                                   in range(partitions))]
         log, offset = log + batch(values, offset), offset + len(values)
     return log
 
@@ -47,7 +50,9 @@ def generated_log() -> bytes:
 def as_the_tester_starts_it(directory: Path, with_topics: bool, prepare=lambda logs: None):
     port, controller, logs = free_port(), free_port(), directory/'kraft-combined-logs'
     logs.mkdir()
-    (logs/'meta.properties').write_text('#\n#Mon Nov 16 00:00:00 UTC 2026\ncluster.id=IAAAAAAAQACAAAAAAAAAAQ\ndirectory.id=EAAAAAAAQACAAAAAAAAAAQ\nnode.id=1\nversion=1\n')
+    (logs/'meta.properties').write_text(
+        '#\n#Mon Nov 16 00:00:00 UTC '
+        '2026\ncluster.id=IAAAAAAAQACAAAAAAAAAAQ\ndirectory.id=EAAAAAAAQACAAAAAAAAAAQ\nnode.id=1\nversion=1\n')
     (logs/'.kafka_cleanshutdown').write_text('{"version":0,"brokerEpoch":10}')
     if with_topics: write_log(logs, generated_log())
     prepare(logs)
@@ -73,7 +78,8 @@ def later(tmp_path_factory):
 
 
 def expected_partition(index: int) -> dict:
-    return {'error_code': 0, 'partition_index': index, 'leader_id': 1, 'leader_epoch': 0, 'replica_nodes': [1], 'isr_nodes': [1],
+    return {'error_code': 0, 'partition_index': index, 'leader_id': 1, 'leader_epoch': 0, 'replica_nodes': [1],
+            'isr_nodes': [1],
             'eligible_leader_replicas': [], 'last_known_elr': [], 'offline_replicas': []}
 
 
@@ -85,7 +91,8 @@ def check_topic(topic: dict, name: str):
 
 def check_api_versions(frame: bytes, expected_correlation_id: int):
     answer = read_api_versions(frame)
-    assert (answer['correlation_id'], answer['error_code'], answer['throttle_time_ms']) == (expected_correlation_id, 0, 0)
+    assert (answer['correlation_id'], answer['error_code'], answer['throttle_time_ms']) == (expected_correlation_id, 0,
+        0)
     keys = [key for key, _, _ in answer['api_keys']]
     assert len(keys) == len(set(keys))
     assert all(0 <= least <= most for _, least, most in answer['api_keys'])
@@ -109,7 +116,8 @@ def test_stage_1_the_controller_is_not_ours_to_serve(tmp_path):
     "The controller's port may be taken: the broker doesn't want it."
     with socket.create_server(('127.0.0.1', 0)) as taken:
         port, controller = free_port(), taken.getsockname()[1]
-        (tmp_path/'server.properties').write_text(PROPERTIES.format(port=port, controller=controller, logs=tmp_path/'logs'))
+        (tmp_path/'server.properties').write_text(PROPERTIES.format(port=port, controller=controller,
+                                                                    logs=tmp_path/'logs'))
         broker = BrokerProcess(tmp_path, tmp_path/'server.properties', port=port)
         try: broker.wait_ready()
         finally: broker.stop()
@@ -118,7 +126,8 @@ def test_stage_1_the_controller_is_not_ours_to_serve(tmp_path):
 
 def remove_what_a_broker_leaves(logs: Path):
     "Its own files, and the directory if it is empty then: unless someone else has moved in."
-    for path in [*logs.glob('*-checkpoint'), logs/'.lock', logs/'.kafka_cleanshutdown', logs/'meta.properties']: path.unlink(missing_ok=True)
+    for path in [*logs.glob('*-checkpoint'), logs/'.lock', logs/'.kafka_cleanshutdown', logs/'meta.properties']:
+        path.unlink(missing_ok=True)
     with contextlib.suppress(OSError): logs.rmdir()
 
 
@@ -128,7 +137,8 @@ def test_stage_1_without_arguments(tmp_path):
     was_there = logs.exists()
     if was_there and any(logs.iterdir()): pytest.skip(f'– {logs} is in use')
     try:
-        for family, host in ((socket.AF_INET, '127.0.0.1'), (socket.AF_INET6, '::1')): socket.create_server((host, 9092), family=family).close()
+        for family, host in ((socket.AF_INET, '127.0.0.1'), (socket.AF_INET6, '::1')):
+            socket.create_server((host, 9092), family=family).close()
     except OSError as error: pytest.skip(f'– port 9092 is not free: {error}')
     broker = BrokerProcess(tmp_path, port=9092)
     try:
@@ -154,11 +164,13 @@ def test_stage_4_error_35_for_versions_that_do_not_exist(early, version):
     with early.client() as client:
         answer = client.ask(api_versions(CORRELATION_IDS[-1], version=version, client_id=CLIENT))
         body = read_api_versions(answer, version=0)   # the form that every client can read
-        assert (body['correlation_id'], body['error_code'], body['api_keys']) == (CORRELATION_IDS[-1], 35, [(API_VERSIONS, 0, 4)])
+        assert (body['correlation_id'], body['error_code'], body['api_keys']) == (CORRELATION_IDS[-1], 35,
+            [(API_VERSIONS, 0, 4)])
         check_api_versions(client.ask(api_versions(8)), 8)   # and the client may try again
 
 
-def test_stage_5_api_versions(early): check_api_versions(early.ask(api_versions(CORRELATION_IDS[-2], client_id=CLIENT)), CORRELATION_IDS[-2])
+def test_stage_5_api_versions(early):
+    check_api_versions(early.ask(api_versions(CORRELATION_IDS[-2], client_id=CLIENT)), CORRELATION_IDS[-2])
 
 
 @pytest.mark.parametrize('version', range(5))
@@ -207,21 +219,26 @@ def test_stage_8_describe_topic_partitions_is_advertised(early):
 @pytest.mark.parametrize('program', ['early', 'later'])
 @pytest.mark.parametrize('name', ['UNKNOWN_TOPIC_7', 'unknown-topic-saz', 'fo', 'foo2'])
 def test_stage_9_an_unknown_topic(request, program, name):
-    answer = read_describe(request.getfixturevalue(program).ask(describe(CORRELATION_IDS[-4], name, limit=1, client_id=CLIENT)))
-    assert (answer['correlation_id'], answer['throttle_time_ms'], answer['next_cursor']) == (CORRELATION_IDS[-4], 0, None)
+    answer = read_describe(request.getfixturevalue(program).ask(describe(CORRELATION_IDS[-4], name, limit=1,
+        client_id=CLIENT)))
+    assert (answer['correlation_id'], answer['throttle_time_ms'], answer['next_cursor']) == (CORRELATION_IDS[-4], 0,
+        None)
     [topic] = answer['topics']
-    assert (topic['error_code'], topic['name'], topic['topic_id'], topic['is_internal'], topic['partitions']) == (3, name, ZERO, False, [])
+    assert (topic['error_code'], topic['name'], topic['topic_id'], topic['is_internal'], topic['partitions']) == (3,
+        name, ZERO, False, [])
 
 
 @pytest.mark.parametrize('limit', [1, 100, 2000])
 def test_stage_10_one_partition(later, limit):
     answer = read_describe(later.ask(describe(CORRELATION_IDS[-5], 'foo', limit=limit, client_id=CLIENT)))
-    assert (answer['correlation_id'], answer['throttle_time_ms'], answer['next_cursor']) == (CORRELATION_IDS[-5], 0, None)
+    assert (answer['correlation_id'], answer['throttle_time_ms'], answer['next_cursor']) == (CORRELATION_IDS[-5], 0,
+        None)
     [topic] = answer['topics']
     check_topic(topic, 'foo')
 
 
-@pytest.mark.parametrize('name, limit', [('bar', 2), ('bar', 100), ('baz', 3), ('qux-quux.1', 10), ('qux-quux.1', 2000)])
+@pytest.mark.parametrize('name, limit', [('bar', 2), ('bar', 100), ('baz', 3), ('qux-quux.1', 10),
+                                         ('qux-quux.1', 2000)])
 def test_stage_11_many_partitions(later, name, limit):
     "Also when the limit is just reached, there is nothing to go on with."
     answer = read_describe(later.ask(describe(-77, name, limit=limit, client_id=CLIENT)))
@@ -230,7 +247,8 @@ def test_stage_11_many_partitions(later, name, limit):
     check_topic(topic, name)
 
 
-@pytest.mark.parametrize('names', [['foo', 'bar'], ['bar', 'foo'], ['foo', 'bar', 'baz'], ['qux-quux.1', 'baz', 'foo', 'bar'], ['baz', 'bar', 'baz']])
+@pytest.mark.parametrize('names', [['foo', 'bar'], ['bar', 'foo'], ['foo', 'bar', 'baz'],
+                                   ['qux-quux.1', 'baz', 'foo', 'bar'], ['baz', 'bar', 'baz']])
 def test_stage_12_several_topics(later, names):
     "They come back in the order of their names, whatever the order of the request."
     partitions = sum(TOPICS[name][1] for name in set(names))
@@ -264,7 +282,8 @@ def first_batch(*values: bytes, base_offset: int = 0) -> bytes:
     return message_batch(*values, base_offset=base_offset, producer_id=0, producer_epoch=0, base_sequence=0)
 
 
-def stored_log(name: str) -> bytes: return b''.join(first_batch(value, base_offset=offset) for offset, value in enumerate(MESSAGES.get(name, [])))
+def stored_log(name: str) -> bytes:
+    return b''.join(first_batch(value, base_offset=offset) for offset, value in enumerate(MESSAGES.get(name, [])))
 
 
 def write_partitions(logs: Path):
@@ -274,17 +293,21 @@ def write_partitions(logs: Path):
             directory = logs/f'{name}-{index}'
             directory.mkdir()
             (directory/f'{0:020}.log').write_bytes(stored_log(name) if index == 0 else b'')
-            (directory/'partition.metadata').write_text(f'version: 0\ntopic_id: {base64.urlsafe_b64encode(topic_id).decode().rstrip("=")}')
+            (directory/'partition.metadata').write_text(
+                f'version: 0\ntopic_id: {base64.urlsafe_b64encode(topic_id).decode().rstrip("=")}')
 
 
 @pytest.fixture(scope='module')
 def consuming(tmp_path_factory):
     "The program as the stages about Fetch start it: there are logs to be read."
-    with as_the_tester_starts_it(tmp_path_factory.mktemp('consuming'), with_topics=True, prepare=write_partitions) as broker: yield broker
+    with as_the_tester_starts_it(tmp_path_factory.mktemp('consuming'), with_topics=True,
+                                 prepare=write_partitions) as broker:
+        yield broker
 
 
 def ask_for(broker, topics: dict, number: int = CORRELATION_IDS[-6]) -> dict:
-    "Fetch 16 in the first request of a session, which is how the tester asks. What it compares in every stage is compared here."
+    """Fetch 16 in the first request of a session, which is how the tester asks. What it compares in every stage is
+    compared here."""
     answer = read_fetch(broker.ask(fetch(number, topics, session_epoch=0, client_id=CLIENT)))
     assert (answer['correlation_id'], answer['throttle_time_ms'], answer['error_code']) == (number, 0, 0)
     assert list(answer['topics']) == list(topics)
@@ -313,7 +336,8 @@ def test_stage_16_an_empty_topic(request, program):
     [(index, partition)] = ask_for(request.getfixturevalue(program), {FOO: {0: 0}})[FOO].items()
     assert (index, partition['error_code']) == (0, 0)
     assert not partition['records']
-    assert (partition['high_watermark'], partition['last_stable_offset'], partition['log_start_offset'], partition['preferred_read_replica']) == (0, 0, 0, -1)
+    assert (partition['high_watermark'], partition['last_stable_offset'], partition['log_start_offset'],
+            partition['preferred_read_replica']) == (0, 0, 0, -1)
 
 
 @pytest.mark.parametrize('stage, name, topic_id', [(17, 'bar', BAR), (18, 'baz', BAZ)])
@@ -329,14 +353,17 @@ def test_stage_18_again_and_again(consuming):
     "On one connection, from every offset; there is nothing at the end."
     with consuming.client() as client:
         for offset in [*range(len(MESSAGES['baz']) + 1), 0]:
-            answer = read_fetch(client.ask(fetch(offset, {BAZ: {0: offset}}, max_wait_ms=0, session_epoch=0, client_id=CLIENT)))
-            expected = b''.join(first_batch(value, base_offset=at) for at, value in enumerate(MESSAGES['baz']) if at >= offset)
+            answer = read_fetch(client.ask(fetch(offset, {BAZ: {0: offset}}, max_wait_ms=0, session_epoch=0,
+                                                 client_id=CLIENT)))
+            expected = b''.join(first_batch(value, base_offset=at) for at,
+                                value in enumerate(MESSAGES['baz']) if at >= offset)
             assert (answer['topics'][BAZ][0]['records'] or b'') == expected
 
 
 # --- Producing --------------------------------------------------------------------------------------------------------
 
-NOT_STORED = {'error_code': 3, 'base_offset': -1, 'log_append_time_ms': -1, 'log_start_offset': -1, 'record_errors': [], 'error_message': None, 'tags': {}}
+NOT_STORED = {'error_code': 3, 'base_offset': -1, 'log_append_time_ms': -1, 'log_start_offset': -1, 'record_errors': [],
+              'error_message': None, 'tags': {}}
 STORED = {**NOT_STORED, 'error_code': 0, 'base_offset': 0, 'log_start_offset': 0}
 WORDS = [b'raspberry', b'blueberry', b'pear', b'mango', b'pineapple']
 
@@ -356,25 +383,32 @@ def producing(request, tmp_path):
 def send(broker, topics: dict, number: int = CORRELATION_IDS[-7]) -> dict:
     answer = read_produce(broker.ask(produce(number, topics, client_id=CLIENT)))
     assert (answer['correlation_id'], answer['throttle_time_ms'], answer['tags']) == (number, 0, {})
-    assert {topic: list(partitions) for topic, partitions in answer['topics'].items()} == {topic: list(partitions) for topic, partitions in topics.items()}
+    assert {topic: list(partitions) for topic,
+            partitions in answer['topics'].items()} == {topic: list(partitions) for topic, partitions in topics.items()}
     return answer['topics']
 
 
-def file_of(broker, topic: str, index: int) -> bytes: return (broker.logs/f'{topic}-{index}'/f'{0:020}.log').read_bytes()
+def file_of(broker, topic: str, index: int) -> bytes:
+    return (broker.logs/f'{topic}-{index}'/f'{0:020}.log').read_bytes()
 
 
 @pytest.mark.parametrize('program', ['early', 'consuming'])
 def test_stage_19_produce_is_advertised(request, program):
-    assert check_api_versions(request.getfixturevalue(program).ask(api_versions(19, client_id=CLIENT)), 19)[PRODUCE] >= 11
+    assert check_api_versions(request.getfixturevalue(program).ask(api_versions(19, client_id=CLIENT)),
+                              19)[PRODUCE] >= 11
 
 
-@pytest.mark.parametrize('program, topic, index', [('early', 'foo', 0), ('later', 'unknown-topic-saz', 0), ('later', 'UNKNOWN', 7), ('later', 'foo', 1),
-                                                   ('later', 'foo', -1), ('later', 'bar', 2), ('consuming', 'qux-quux.1', 10), ('consuming', 'baz', 2**31 - 1)])
+@pytest.mark.parametrize('program, topic, index', [('early', 'foo', 0), ('later', 'unknown-topic-saz', 0),
+                                                   ('later', 'UNKNOWN', 7), ('later', 'foo', 1),
+                                                   ('later', 'foo', -1), ('later', 'bar', 2),
+                                                   ('consuming', 'qux-quux.1', 10), ('consuming', 'baz', 2**31 - 1)])
 def test_stage_20_an_unknown_topic_or_partition(request, program, topic, index):
-    assert send(request.getfixturevalue(program), {topic: {index: first_batch(WORDS[0])}}) == {topic: {index: NOT_STORED}}
+    assert send(request.getfixturevalue(program),
+                {topic: {index: first_batch(WORDS[0])}}) == {topic: {index: NOT_STORED}}
 
 
-def test_stage_21_a_known_partition(producing): assert send(producing, {'foo': {0: first_batch(WORDS[0])}}) == {'foo': {0: STORED}}
+def test_stage_21_a_known_partition(producing):
+    assert send(producing, {'foo': {0: first_batch(WORDS[0])}}) == {'foo': {0: STORED}}
 
 
 @pytest.mark.parametrize('values', [WORDS[:1], WORDS[:3], WORDS])
@@ -395,7 +429,8 @@ def test_stage_24_several_partitions(producing):
 
 
 def test_stage_25_several_topics(producing):
-    sent = {'foo': {0: first_batch(*WORDS[:2])}, 'bar': {0: first_batch(WORDS[2]), 1: first_batch(WORDS[3])}, 'baz': {2: first_batch(WORDS[4])}}
+    sent = {'foo': {0: first_batch(*WORDS[:2])}, 'bar': {0: first_batch(WORDS[2]), 1: first_batch(WORDS[3])},
+            'baz': {2: first_batch(WORDS[4])}}
     assert send(producing, sent) == {topic: dict.fromkeys(partitions, STORED) for topic, partitions in sent.items()}
     for topic, partitions in sent.items():
         for index, batch in partitions.items():
@@ -417,7 +452,8 @@ def test_successive_requests(producing):
             sent = message_batch(word, producer_id=7, producer_epoch=0, base_sequence=offset)
             answer = read_produce(client.ask(produce(offset, {'foo': {0: sent}}, client_id=CLIENT)))
             assert answer['topics'] == {'foo': {0: {**STORED, 'base_offset': offset}}}
-    expected = [message_batch(word, base_offset=offset, producer_id=7, producer_epoch=0, base_sequence=offset) for offset, word in enumerate(WORDS)]
+    expected = [message_batch(word, base_offset=offset, producer_id=7, producer_epoch=0,
+                              base_sequence=offset) for offset, word in enumerate(WORDS)]
     assert file_of(producing, 'foo', 0) == b''.join(expected)
 
 
@@ -425,5 +461,6 @@ def test_the_same_batch_twice(producing):
     "Every batch of the tester is the first one of producer 0: sent twice it is a repetition, and stored once."
     sent = first_batch(WORDS[0])
     assert send(producing, {'foo': {0: sent}}) == {'foo': {0: STORED}}
-    assert send(producing, {'foo': {0: sent}}) == {'foo': {0: {**STORED, 'log_append_time_ms': TIME}}}   # as a real broker says it
+    # as a real broker says it
+    assert send(producing, {'foo': {0: sent}}) == {'foo': {0: {**STORED, 'log_append_time_ms': TIME}}}
     assert file_of(producing, 'foo', 0) == sent

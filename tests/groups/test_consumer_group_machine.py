@@ -31,7 +31,9 @@ class Groups(RuleBasedStateMachine):
         reader.stage = self.stage
         answer = reader.beat(**said)
         assert answer.error_code in EXPECTED, (answer.error_code, answer.error_message)
-        if answer.error_code: assert bool(answer.error_message) == (answer.error_code != ErrorCode.NOT_COORDINATOR) and answer.assignment is None
+        if answer.error_code:
+            assert (bool(answer.error_message) == (answer.error_code != ErrorCode.NOT_COORDINATOR)
+                    and answer.assignment is None)
         return answer
 
     # what members do

@@ -1,4 +1,5 @@
-"Consumer groups whose coordinator decides: what a real Kafka wrote, and what happens when things fail. What it answered is in `conversations/test_recorded.py`."
+"""Consumer groups whose coordinator decides: what a real Kafka wrote, and what happens when things fail. What it
+answered is in `conversations/test_recorded.py`."""
 import subprocess
 import sys
 import time
@@ -130,23 +131,28 @@ def test_one_batch_for_each_heartbeat():
 
 
 def test_an_administrator_removes_members():
-    "With the LeaveGroup of classic groups. A real Kafka 4.1.1 gave these answers, and wrote one batch with one new epoch."
+    """With the LeaveGroup of classic groups. A real Kafka 4.1.1 gave these answers, and wrote one batch with one new
+    epoch."""
     stage = Stage()
     stage.make('a', 2)
-    for id, name in (('m1', None), ('m2', None), ('m3', 'i3'), ('m4', 'i4'), ('m5', 'i5')): Reader(stage, id, 'a', instance_id=name).beat()
+    for id, name in (('m1', None), ('m2', None), ('m3', 'i3'), ('m4', 'i4'), ('m5', 'i5')):
+        Reader(stage, id, 'a', instance_id=name).beat()
     def leave(*who):
         members = [MemberIdentity(member_id=id, group_instance_id=name) for id, name in who]
         answer = stage.ask(leave_group, LeaveGroupRequest(group_id='g', members=members))
         return answer.error_code, [(each.member_id, each.group_instance_id, each.error_code) for each in answer.members]
     before, records = facts(stage.group()), len(stage.log.records)
-    assert leave(('x', None), ('', None), ('', 'i9'), ('m1', 'i3')) == (0, [('x', None, 25), ('', None, 25), ('', 'i9', 25), ('m1', 'i3', 82)])
+    assert leave(('x', None), ('', None), ('', 'i9'), ('m1', 'i3')) == (0,
+        [('x', None, 25), ('', None, 25), ('', 'i9', 25), ('m1', 'i3', 82)])
     assert leave() == (0, []) and facts(stage.group()) == before
     stage.log.failing = True
     assert leave(('m1', None)) == (ErrorCode.NOT_COORDINATOR, []) and facts(stage.group()) == before
     stage.log.failing = False
     twice = ('m1', None), ('', 'i3'), ('m4', 'i4'), ('m1', None), ('m3', 'i3')
     assert leave(*twice) == (0, [(id, name, 0) for id, name in twice])
-    assert list(stage.group().members) == ['m2', 'm5'] and stage.group().group_epoch == 6 and len(stage.log.records) == records + 10
+    assert list(stage.group().members) == ['m2',
+                                           'm5'] and stage.group().group_epoch == 6 and len(
+                                               stage.log.records) == records + 10
     old = [stage.ask(leave_group, LeaveGroupRequest(group_id='g', member_id='m2'), 2) for _ in range(2)]
     assert [(each.error_code, each.members) for each in old] == [(0, []), (25, [])]
     assert leave(('m5', None)) == (0, [('m5', None, 0)]) and stage.group().is_empty and not stage.group().timers
@@ -293,7 +299,8 @@ def test_a_simple_group_gives_way_and_keeps_its_offsets():
     assert 'is not a consumer group' in one.beat().error_message
     assert one.beat().member_epoch == 1 and [(key[1], value is None) for key, value in stage.log.records[1:]] == [
         (2, True), (5, False), (3, False), (7, False), (6, False), (8, False)]
-    for each in (stage, stage.restart()): assert each.group().kind == 'consumer' and each.groups.offsets['g']['a', 0].offset == 5
+    for each in (stage, stage.restart()):
+        assert each.group().kind == 'consumer' and each.groups.offsets['g']['a', 0].offset == 5
 
 
 # on sockets

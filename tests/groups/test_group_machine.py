@@ -1,7 +1,10 @@
-"""A classic group under random clients: they join, leave, fall silent, come back, and the broker crashes and loses its disk now and then.
+"""A classic group under random clients: they join, leave, fall silent, come back, and the broker crashes and loses its
+disk now and then.
 
-The clients behave as real ones do: they join again when they are told to, and whoever leads divides six partitions among all members. What has to hold:
-every partition has exactly one owner whenever the group is stable, generations only grow, every answer comes in time, and the records written so far
+The clients behave as real ones do: they join again when they are told to, and whoever leads divides six partitions
+among all members. What has to hold:
+every partition has exactly one owner whenever the group is stable, generations only grow, every answer comes in time,
+and the records written so far
 make the same group again.
 """
 import pytest
@@ -40,7 +43,8 @@ class Client:
         if self.waits:
             if self.waits.settled:
                 dropped = self.waits.result.error_code == ErrorCode.UNKNOWN_MEMBER_ID
-                assert not dropped or self.instance_id, f'{self.name} waited for an answer, and was dropped'   # others can remove who has a name
+                # others can remove who has a name
+                assert not dropped or self.instance_id, f'{self.name} waited for an answer, and was dropped'
                 self.hear(self.waits.result, group, now)
         elif self.phase == 'outside': self.join(group, now)
         elif self.phase == 'joined': self.sync(group, now)
@@ -50,8 +54,10 @@ class Client:
         self.phase, self.holds = 'joining', None
         protocols = [JoinGroupRequestProtocol(name=name, metadata=self.wants) for name in ('range', 'sticky')]
         self.expect(classic_group_join(group, JoinGroupRequest(
-            group_id='g', session_timeout_ms=self.session_ms, rebalance_timeout_ms=self.rebalance_ms, member_id=self.member_id,
-            group_instance_id=self.instance_id, protocol_type='consumer', protocols=protocols), now, self.version, Caller(client_id=self.name)), group, now)
+            group_id='g', session_timeout_ms=self.session_ms, rebalance_timeout_ms=self.rebalance_ms,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id, protocol_type='consumer', protocols=protocols), now, self.version,
+            Caller(client_id=self.name)), group, now)
 
     def expect(self, answer, group: ClassicGroup, now: int):
         if isinstance(answer, Pending): self.waits, self.since = answer, now
@@ -78,12 +84,16 @@ class Client:
 
     def sync(self, group: ClassicGroup, now: int):
         self.phase = 'syncing'
-        given = [SyncGroupRequestAssignment(member_id=member, assignment=assignment) for member, assignment in self.assignments.items()]
-        self.expect(classic_group_sync(group, SyncGroupRequest(group_id='g', generation_id=self.generation, member_id=self.member_id,
-                                                               group_instance_id=self.instance_id, assignments=given), now), group, now)
+        given = [SyncGroupRequestAssignment(member_id=member, assignment=assignment) for member,
+                 assignment in self.assignments.items()]
+        self.expect(classic_group_sync(group, SyncGroupRequest(group_id='g', generation_id=self.generation,
+                                                               member_id=self.member_id,
+                                                               group_instance_id=self.instance_id, assignments=given),
+                                                               now), group, now)
 
     def beat(self, group: ClassicGroup, now: int):
-        error = classic_group_heartbeat(group, HeartbeatRequest(group_id='g', generation_id=self.generation, member_id=self.member_id,
+        error = classic_group_heartbeat(group, HeartbeatRequest(group_id='g', generation_id=self.generation,
+                                                                member_id=self.member_id,
                                                                 group_instance_id=self.instance_id), now)
         if error: self.cope(error)
 
@@ -95,8 +105,10 @@ class GroupMachine(RuleBasedStateMachine):
     @initialize(delay=st.sampled_from([0, 500]), most=st.sampled_from([3, 100]),
                 instances=st.lists(st.sampled_from([None, 'red', 'blue']), min_size=1, max_size=3))
     def begin(self, delay, most, instances):
-        self.config, self.now, self.records, self.disk_is_full, self.stale = GroupConfig(6_000, 1_800_000, most, delay), 0, [], False, False
-        self.clients, self.count, self.gone = [], 0, []   # gone: clients that nobody runs any more, but whose answers are still due
+        self.config, self.now, self.records, self.disk_is_full, self.stale = GroupConfig(6_000, 1_800_000, most,
+            delay), 0, [], False, False
+        # gone: clients that nobody runs any more, but whose answers are still due
+        self.clients, self.count, self.gone = [], 0, []
         self.group = self.new_group()
         save(self.group)
         for instance in instances: self.start(9, instance, SESSION_MS[-1], REBALANCE_MS[0])
@@ -117,7 +129,8 @@ class GroupMachine(RuleBasedStateMachine):
         if self.disk_is_full: raise StorageError('full')
         self.records.append(value)
 
-    @rule(version=st.sampled_from([3, 8, 9]), instance=st.sampled_from([None, None, 'red', 'blue']), session=st.sampled_from(SESSION_MS),
+    @rule(version=st.sampled_from([3, 8, 9]), instance=st.sampled_from([None, None, 'red', 'blue']),
+          session=st.sampled_from(SESSION_MS),
           rebalance=st.sampled_from(REBALANCE_MS))
     def start(self, version, instance, session, rebalance):
         if len(self.clients) >= 5: return
@@ -176,7 +189,8 @@ class GroupMachine(RuleBasedStateMachine):
     def leave(self, which, by_name):
         client = self.any(which)
         named = by_name and client.instance_id is not None
-        classic_group_leave(self.group, [MemberIdentity(member_id='' if named else client.member_id, group_instance_id=client.instance_id)], self.now)
+        classic_group_leave(self.group, [MemberIdentity(member_id='' if named else client.member_id,
+                                                        group_instance_id=client.instance_id)], self.now)
         self.part_with(client)
 
     @people
@@ -185,10 +199,13 @@ class GroupMachine(RuleBasedStateMachine):
         "Somebody from an earlier generation gets nothing and changes nothing."
         client, before = self.any(which), self.snapshot(self.group)
         if validate_member(self.group, client.member_id, client.instance_id): return
-        old = dict(group_id='g', generation_id=self.group.generation - age, member_id=client.member_id, group_instance_id=client.instance_id)
+        old = dict(group_id='g', generation_id=self.group.generation - age, member_id=client.member_id,
+                   group_instance_id=client.instance_id)
         assert classic_group_heartbeat(self.group, HeartbeatRequest(**old), self.now) == ErrorCode.ILLEGAL_GENERATION
-        assert classic_group_sync(self.group, SyncGroupRequest(**old), self.now).error_code == ErrorCode.ILLEGAL_GENERATION
-        assert self.group.check_commit(client.member_id, old['generation_id']) != 0 and self.snapshot(self.group) == before
+        assert classic_group_sync(self.group, SyncGroupRequest(**old),
+                                  self.now).error_code == ErrorCode.ILLEGAL_GENERATION
+        assert self.group.check_commit(client.member_id,
+                                       old['generation_id']) != 0 and self.snapshot(self.group) == before
 
     @rule(passed=st.sampled_from([1, 400, 1_000, 2_500, 3_000, 6_000, 8_001]))
     def time_passes(self, passed):
@@ -216,7 +233,8 @@ class GroupMachine(RuleBasedStateMachine):
     @staticmethod
     def snapshot(group: ClassicGroup):
         "What should survive a crash."
-        members = [(member.member_id, member.instance_id, member.client_id, member.client_host, member.session_timeout_ms, member.rebalance_timeout_ms,
+        members = [(member.member_id, member.instance_id, member.client_id, member.client_host,
+                    member.session_timeout_ms, member.rebalance_timeout_ms,
                     member.metadata(group.protocol_name), member.assignment) for member in group.members.values()]
         return group.state, group.generation, group.protocol_type, group.protocol_name, group.leader, members
 
@@ -225,7 +243,8 @@ class GroupMachine(RuleBasedStateMachine):
         if not hasattr(self, 'group') or self.group.state != STABLE: return
         dealt = sorted(partition for member in self.group.members.values() for partition in member.assignment)
         assert dealt == list(PARTITIONS), (dealt, self.group.members.keys())
-        held = [partition for client in self.clients if client.phase == 'member' and client.generation == self.group.generation
+        held = [partition for client in self.clients if client.phase == 'member'
+                and client.generation == self.group.generation
                 and client.member_id in self.group.members for partition in client.holds]
         assert len(held) == len(set(held)), held
 
@@ -244,16 +263,21 @@ class GroupMachine(RuleBasedStateMachine):
         assert group.state != COMPLETING or group.sync_by is not None
         assert (group.leader in group.members) if group.members else group.leader is None
         if group.state == EMPTY: assert not group.members and group.sync_by is None
-        if group.state in (STABLE, COMPLETING): assert group.members and group.protocol_name == 'range' and not any(m.awaiting_join for m in group.members.values())
+        if group.state in (STABLE, COMPLETING):
+            assert group.members and group.protocol_name == 'range' and not any(m.awaiting_join for m
+                in group.members.values())
         if group.state == STABLE: assert not any(member.awaiting_sync for member in group.members.values())
-        assert group.pending_sync_members <= group.members.keys() and not group.pending_join_members.keys() & group.members.keys()
-        for member in group.members.values(): assert member.deadline is not None or member.awaiting_join or member.awaiting_sync
+        assert (group.pending_sync_members <= group.members.keys()
+                and not group.pending_join_members.keys() & group.members.keys())
+        for member in group.members.values():
+            assert member.deadline is not None or member.awaiting_join or member.awaiting_sync
         names = [member.instance_id for member in group.members.values() if member.instance_id]
         assert len(names) == len(set(names)) and len(group.members) <= 2 * self.config.max_size
 
     @invariant()
     def somebody_will_wake_us(self):
-        if hasattr(self, 'group') and next_due(self.group) is not None: assert self.group.timer and self.group.timer.when <= next_due(self.group)
+        if hasattr(self, 'group') and next_due(self.group) is not None:
+            assert self.group.timer and self.group.timer.when <= next_due(self.group)
 
     @invariant()
     def no_answer_is_forgotten(self):
@@ -288,7 +312,9 @@ class GroupMachine(RuleBasedStateMachine):
             self.no_answer_is_forgotten()
         running = [client for client in self.clients if client.phase != 'fenced']
         if not running or len(running) > self.config.max_size: return
-        assert self.group.state == STABLE and {client.member_id for client in running} == self.group.members.keys(), (self.group.state, self.group.members.keys())
+        assert self.group.state == STABLE and {client.member_id for client
+                                               in running} == self.group.members.keys(), (self.group.state,
+                                                   self.group.members.keys())
         assert sorted(partition for client in running for partition in client.holds) == list(PARTITIONS)
         self.every_partition_has_one_owner()
         self.a_replay_gives_the_same_group()
@@ -322,12 +348,16 @@ def without_saving(rule):
     return changed
 
 MISTAKES = {
-    'members that wait for an assignment are forgotten when a round begins': ('propagate_assignment', lambda rule: forget_who_waits_for_an_assignment),
-    'a member that waits for us is taken for dead': ('expire_member_heartbeat', lambda rule: lambda group, member, now: (
+    'members that wait for an assignment are forgotten when a round begins': ('propagate_assignment',
+        lambda rule: forget_who_waits_for_an_assignment),
+    'a member that waits for us is taken for dead': ('expire_member_heartbeat', lambda rule: lambda group, member,
+                                                     now: (
         classic.remove_member(group, member.member_id), classic.maybe_prepare_rebalance_or_complete_join(group, now))),
     'a static member that is back is not written down': ('update_static_member_then_rebalance', without_saving),
-    'generations are not looked at': ('validate_sync_group', lambda rule: lambda group, request: validate_member(group, request.member_id, request.group_instance_id)),
-    'who has waited for too long is not let go': ('expire_pending_sync', lambda rule: lambda group, now: setattr(group, 'sync_by', None)),
+    'generations are not looked at': ('validate_sync_group', lambda rule: lambda group,
+                                      request: validate_member(group, request.member_id, request.group_instance_id)),
+    'who has waited for too long is not let go': ('expire_pending_sync', lambda rule: lambda group,
+                                                  now: setattr(group, 'sync_by', None)),
     'nobody asks to be woken': ('tick', lambda rule: lambda group, now: None),
     'clocks stand still after a restart': ('on_loaded', lambda rule: lambda group, now: None),
 }
@@ -337,5 +367,6 @@ def test_mistakes_are_found(mistake, monkeypatch):
     name, change = MISTAKES[mistake]
     for module in (classic, classic_apis):
         if name in vars(module): monkeypatch.setattr(module, name, change(vars(module)[name]))
-    quick = settings(stateful_step_count=50, max_examples=1000, phases=[Phase.generate], database=None, derandomize=True)
+    quick = settings(stateful_step_count=50, max_examples=1000, phases=[Phase.generate], database=None,
+                     derandomize=True)
     with pytest.raises(Exception): run_state_machine_as_test(GroupMachine, settings=quick)

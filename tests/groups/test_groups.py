@@ -39,7 +39,8 @@ FIXTURES = Path(__file__).parents[1]/'fixtures'
 # What a real broker said is in `conversations/test_recorded.py`
 
 def test_a_difference_is_noticed(tmp_path, monkeypatch):
-    monkeypatch.setattr(classic, 'join_response', lambda group, member: JoinGroupResponse(generation_id=group.generation))
+    monkeypatch.setattr(classic, 'join_response', lambda group,
+                        member: JoinGroupResponse(generation_id=group.generation))
     recording, lines = RECORDINGS['groups-first-round.jsonl'], recorded('groups-first-round.jsonl')
     count, different = differences(recording, recording.node(tmp_path, lines), lines)
     assert different
@@ -63,19 +64,24 @@ def test_records_of_a_real_broker_are_read_and_written_again():
     for (value, raw), theirs in zip(found, expected):
         assert write_state(value, RECORD_VERSION) == raw and theirs['version'] == '3'
         data = theirs['data']
-        assert (value.protocol_type, value.generation, value.protocol, value.leader) == tuple(data[key] for key in ('protocolType', 'generation', 'protocol', 'leader'))
+        assert (value.protocol_type, value.generation, value.protocol,
+                value.leader) == tuple(data[key] for key in ('protocolType', 'generation', 'protocol', 'leader'))
         for member, expected_member in zip(value.members, data['members'], strict=True):
             assert topics_in(member.subscription) == expected_member['subscription']['topics']
             assigned = unwrap(ConsumerProtocolAssignment, member.assignment).assigned_partitions
-            assert [(each.topic, each.partitions) for each in assigned] == [(each['topic'], each['partitions']) for each in expected_member['assignment']['assignedPartitions']]
+            assert [(each.topic, each.partitions) for each in assigned] == [(each['topic'],
+                each['partitions']) for each in expected_member['assignment']['assignedPartitions']]
 
 
 @pytest.mark.parametrize('version', range(5))
 def test_every_version_of_a_record_can_be_read(version):
-    member = MemberMetadata(member_id='m', client_id='c', client_host='/h', session_timeout=9, rebalance_timeout=7 if version else 0, subscription=b's', assignment=b'a')
-    value = GroupMetadataValue(protocol_type='consumer', generation=4, protocol='range', leader='m', current_state_timestamp=5 if version >= 2 else -1, members=[member])
+    member = MemberMetadata(member_id='m', client_id='c', client_host='/h', session_timeout=9,
+                            rebalance_timeout=7 if version else 0, subscription=b's', assignment=b'a')
+    value = GroupMetadataValue(protocol_type='consumer', generation=4, protocol='range', leader='m',
+                               current_state_timestamp=5 if version >= 2 else -1, members=[member])
     here = group_node()
-    replay(here.coordinator, SimpleNamespace(producer_id=-1, partition=0, timestamp=0), b'\0\2\0\1g', write_state(value, version), 0)
+    replay(here.coordinator, SimpleNamespace(producer_id=-1, partition=0, timestamp=0), b'\0\2\0\1g',
+           write_state(value, version), 0)
     group = here.coordinator.groups['g']
     assert (group.state, group.generation, group.members['m'].assignment) == (STABLE, 4, b'a')
     assert group.members['m'].rebalance_timeout_ms == (7 if version else 9)   # before there was one, the session was it
@@ -91,7 +97,8 @@ def test_a_group_that_was_loaded_goes_on_where_it_was(table):
     leader, follower = table.pair()
     again = table.restart()
     group = again.group
-    assert (group.state, group.generation, group.leader, [member.assignment for member in group.members.values()]) == (STABLE, 2, leader, [b'L', b'F'])
+    assert (group.state, group.generation, group.leader,
+            [member.assignment for member in group.members.values()]) == (STABLE, 2, leader, [b'L', b'F'])
     assert again.beat(leader) == again.beat(follower) == 0 and again.sync(follower).assignment == b'F'
     assert len(again.here.store.pairs) == len(table.here.store.pairs)   # nothing had to be written
 
@@ -130,10 +137,13 @@ def test_a_deleted_group_is_dead(table):
     group = table.group
     table.here.coordinator.write('g', group.tombstones())
     assert group.state == DEAD and 'g' not in table.here.coordinator.groups
-    request = JoinGroupRequest(group_id='g', session_timeout_ms=10_000, protocol_type='consumer', protocols=[JoinGroupRequestProtocol(name='range')])
+    request = JoinGroupRequest(group_id='g', session_timeout_ms=10_000, protocol_type='consumer',
+                               protocols=[JoinGroupRequestProtocol(name='range')])
     assert classic_group_join(group, request, NOW).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert classic_group_heartbeat(group, HeartbeatRequest(member_id=member), NOW) == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert classic_group_sync(group, SyncGroupRequest(member_id=member), NOW).error_code == group.check_commit('', -1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert classic_group_heartbeat(group, HeartbeatRequest(member_id=member),
+                                   NOW) == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert classic_group_sync(group, SyncGroupRequest(member_id=member), NOW).error_code == group.check_commit('',
+        -1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert 'g' not in group_node(written=table.here.store.pairs).coordinator.groups
 
 
@@ -221,11 +231,13 @@ def test_assignments_that_cant_be_written_are_not_given(table):
     table.join(leader), table.join(follower)
     waits = table.sync(follower)
     table.here.store.refuses = True
-    assert table.sync(leader, {leader: b'x', follower: b'y'}).error_code == waits.result.error_code == ErrorCode.NOT_COORDINATOR
+    assert table.sync(leader, {leader: b'x',
+                               follower: b'y'}).error_code == waits.result.error_code == ErrorCode.NOT_COORDINATOR
     assert table.group.state == PREPARING and {member.assignment for member in table.group.members.values()} == {b''}
     table.here.store.refuses = False
     table.join(leader), table.join(follower)
-    assert table.sync(leader, {leader: b'x', follower: b'y'}).assignment == b'x' and table.sync(follower).assignment == b'y'
+    assert table.sync(leader, {leader: b'x',
+                               follower: b'y'}).assignment == b'x' and table.sync(follower).assignment == b'y'
 
 
 def test_a_static_member_whose_return_cant_be_written_isnt_replaced(table):
@@ -233,7 +245,8 @@ def test_a_static_member_whose_return_cant_be_written_isnt_replaced(table):
     table.sync(member, {member: b'x'}, instance='i')
     table.here.store.refuses = True
     assert table.join(instance='i', protocols=(('range', b'new'),)).error_code == ErrorCode.NOT_COORDINATOR
-    assert table.beat(member, instance='i') == 0 and table.group.members[member].metadata('range') == b'' and table.group.leader == member
+    assert (table.beat(member, instance='i') == 0 and table.group.members[member].metadata('range') == b''
+            and table.group.leader == member)
 
 
 def test_an_empty_generation_that_cant_be_written_does_no_harm(table):
@@ -251,7 +264,8 @@ def test_an_empty_generation_that_cant_be_written_does_no_harm(table):
 
 @pytest.mark.parametrize('reason', [NO_TOPIC, NOT_LOADED])
 def test_a_real_broker_that_isnt_the_coordinator_was_asked_everything(reason):
-    asked = [case['name'].split(': ')[1] for case in recorded('not-coordinator.jsonl') if case['name'].startswith(reason)]
+    asked = [case['name'].split(': ')[1] for case in recorded('not-coordinator.jsonl')
+             if case['name'].startswith(reason)]
     assert asked == [name for name, *_ in questions()]
 
 
@@ -260,25 +274,32 @@ def test_members_of_a_group_whose_partition_is_gone_are_not_served(reason):
     table = not_coordinator(reason)
     group = table.group
     leader, follower = group.members
-    assert table.join(leader).error_code == table.sync(follower).error_code == table.beat(leader) == ErrorCode.NOT_COORDINATOR
+    assert (table.join(leader).error_code
+            == table.sync(follower).error_code == table.beat(leader) == ErrorCode.NOT_COORDINATOR)
     left = table.here.answer(LeaveGroupRequest(group_id='g', members=[MemberIdentity(member_id=leader)]))
-    assert (left.error_code, left.members) == (ErrorCode.NOT_COORDINATOR, []) and list(group.members) == [leader, follower]
+    assert (left.error_code, left.members) == (ErrorCode.NOT_COORDINATOR, []) and list(group.members) == [leader,
+        follower]
     assert group.state == STABLE and table.here.answer(ListGroupsRequest()).groups == []
 
 def test_somebody_deletes_the_topic_with_all_groups(tmp_path):
-    "Then they are gone at once, not at the next start; who waits for an answer looks for a coordinator, and begins anew."
+    """Then they are gone at once, not at the next start; who waits for an answer looks for a coordinator, and begins
+    anew."""
     node = small_node(tmp_path)
     node.create({'t': 1})
     node.groups.store.ensure()
     def join(): return join_group.answer(JoinGroupRequest(
-        group_id='g', session_timeout_ms=10_000, rebalance_timeout_ms=60_000, protocol_type='consumer', protocols=[JoinGroupRequestProtocol(name='range')]), Call(3, node))
+        group_id='g', session_timeout_ms=10_000, rebalance_timeout_ms=60_000, protocol_type='consumer',
+        protocols=[JoinGroupRequestProtocol(name='range')]), Call(3, node))
     first = join()
     assert (first.error_code, first.leader) == (0, first.member_id)
     second = join()
     consumer_group_heartbeat.answer(ConsumerGroupHeartbeatRequest(
-        group_id='new', member_id='A' * 22, rebalance_timeout_ms=1000, subscribed_topic_names=['t'], topic_partitions=[]), Call(1, node))
-    node.groups.write('simple', [(OffsetCommitKey(group='simple', topic='t', partition=0), OffsetCommitValue(offset=5))])
-    assert isinstance(second, Pending) and not second.settled and {*node.groups.groups, *node.groups.offsets} == {'g', 'new', 'simple'}
+        group_id='new', member_id='A' * 22, rebalance_timeout_ms=1000, subscribed_topic_names=['t'],
+        topic_partitions=[]), Call(1, node))
+    node.groups.write('simple', [(OffsetCommitKey(group='simple', topic='t', partition=0),
+                                  OffsetCommitValue(offset=5))])
+    assert isinstance(second, Pending) and not second.settled and {*node.groups.groups, *node.groups.offsets} == {'g',
+        'new', 'simple'}
     delete = DeleteTopicsRequest(topic_names=['__consumer_offsets'], timeout_ms=1000)
     assert delete_topics.answer(delete, Call(5, node)).responses[0].error_code == 0
     assert second.settled and second.result.error_code == ErrorCode.NOT_COORDINATOR
@@ -293,15 +314,20 @@ def test_somebody_deletes_the_topic_with_all_groups(tmp_path):
 def test_nobody_joins_before_somebody_asked_for_the_coordinator(tmp_path):
     node = small_node(tmp_path)
     ask_node = lambda api, request: api.answer(request, Call(api.request.VERSIONS[-1], node))
-    assert ask_node(join_group, join_request()).error_code == ErrorCode.NOT_COORDINATOR and '__consumer_offsets' not in node.image.topics
+    assert ask_node(join_group,
+                    join_request()).error_code == ErrorCode.NOT_COORDINATOR and '__consumer_offsets' not in node.image.topics
     ask_node(find_coordinator, FindCoordinatorRequest(coordinator_keys=['g']))
-    assert '__consumer_offsets' in node.image.topics and ask_node(join_group, join_request()).error_code == ErrorCode.MEMBER_ID_REQUIRED
+    assert '__consumer_offsets' in node.image.topics and ask_node(join_group,
+                                                                  join_request()).error_code == ErrorCode.MEMBER_ID_REQUIRED
 
 
 def test_share_groups_are_for_brokers_to_ask_about(tmp_path):
     "As a real broker says to a client without that right, and to one who has it where there are no share groups."
     node = small_node(tmp_path)
-    def ask(): return find_coordinator.answer(FindCoordinatorRequest(key_type=2, coordinator_keys=['g:AAAAAAAAAAAAAAAAAAAAAA:0']), Call(6, node)).coordinators[0].error_code
+    def ask():
+        return find_coordinator.answer(FindCoordinatorRequest(key_type=2,
+                                                              coordinator_keys=['g:AAAAAAAAAAAAAAAAAAAAAA:0']),
+                                                              Call(6, node)).coordinators[0].error_code
     assert ask() == ErrorCode.COORDINATOR_NOT_AVAILABLE
     node.authorizer = lambda caller, operation, *_: operation != Operation.CLUSTER_ACTION
     assert ask() == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
@@ -333,8 +359,10 @@ def test_a_group_of_another_kind_speaks_another_language():
     table = Table('other')
     table.here.coordinator.groups['other'] = Other(is_empty=False)
     assert table.join().error_code == table.join('m').error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert table.beat('m', generation=1) == ErrorCode.UNKNOWN_MEMBER_ID and table.leave(('m', None)) == [ErrorCode.UNKNOWN_MEMBER_ID]
-    answer = table.here.answer(SyncGroupRequest(group_id='other', member_id='m', protocol_type='consumer', protocol_name='range'))
+    assert table.beat('m', generation=1) == ErrorCode.UNKNOWN_MEMBER_ID and table.leave(('m',
+        None)) == [ErrorCode.UNKNOWN_MEMBER_ID]
+    answer = table.here.answer(SyncGroupRequest(group_id='other', member_id='m', protocol_type='consumer',
+                                                protocol_name='range'))
     assert answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID and not table.here.store.pairs
 
 
@@ -349,16 +377,20 @@ def test_an_empty_group_of_another_kind_gives_way():
 def test_a_name_with_offsets_is_a_group():
     table = Table('simple')
     table.here.coordinator.offsets['simple'] = {('t', 0): None}
-    assert table.beat('m', generation=0) == ErrorCode.UNKNOWN_MEMBER_ID and table.leave(('m', None)) == [ErrorCode.UNKNOWN_MEMBER_ID]
+    assert table.beat('m', generation=0) == ErrorCode.UNKNOWN_MEMBER_ID and table.leave(('m',
+        None)) == [ErrorCode.UNKNOWN_MEMBER_ID]
     assert not table.here.coordinator.groups   # nobody has joined it
-    assert table.come().generation_id == 1 and table.here.records('simple') == []   # nothing to write before it is stable
+    # nothing to write before it is stable
+    assert table.come().generation_id == 1 and table.here.records('simple') == []
 
 
 def test_any_type_of_protocol_will_do():
     table = Table()
     worker = table.come(kind='connect', protocols=(('sessioned', b'\xff\0raw'),))
-    assert worker.members[0].metadata == b'\xff\0raw' and table.sync(worker.member_id, {worker.member_id: b'\0'}).assignment == b'\0'
-    assert not table.group.subscribed('t') and table.join(kind='consumer').error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert worker.members[0].metadata == b'\xff\0raw' and table.sync(worker.member_id,
+                                                                     {worker.member_id: b'\0'}).assignment == b'\0'
+    assert (not table.group.subscribed('t')
+            and table.join(kind='consumer').error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
 
 def test_who_reads_what():
@@ -367,7 +399,8 @@ def test_who_reads_what():
     table.come(protocols=(('range', wants),))
     assert table.group.subscribed('a') and not table.group.subscribed('c')
     strange = Table('strange')
-    strange.come(protocols=(('range', b'\x66\x6f\x6c\x6c\x6f\x77'),))   # a real broker's round doesn't end with such a member
+    # a real broker's round doesn't end with such a member
+    strange.come(protocols=(('range', b'\x66\x6f\x6c\x6c\x6f\x77'),))
     assert strange.group.subscribed('anything')
 
 
@@ -403,7 +436,8 @@ def test_many_heartbeats_leave_few_timers(table):
 # On sockets
 
 def settings_for(port: int, logs) -> dict:
-    return {'node.id': 1, 'listeners': f'PLAINTEXT://127.0.0.1:{port}', 'log.dirs': logs, 'offsets.topic.num.partitions': 4}
+    return {'node.id': 1, 'listeners': f'PLAINTEXT://127.0.0.1:{port}', 'log.dirs': logs,
+            'offsets.topic.num.partitions': 4}
 
 
 def ask(port: int, api, request, version: int | None = None):
@@ -416,19 +450,22 @@ def test_an_answer_that_waits_comes_when_the_others_are_there_and_a_broken_conne
     file = properties(tmp_path/'server.properties', **settings_for(port, tmp_path/'logs'))
     broker = BrokerProcess(tmp_path, file, port=port).wait_ready()
     assert ask(port, find_coordinator, FindCoordinatorRequest(coordinator_keys=['g'])).coordinators[0].error_code == 0
-    join = lambda member_id='': JoinGroupRequest(group_id='g', session_timeout_ms=6_000, rebalance_timeout_ms=6_000, member_id=member_id, protocol_type='consumer',
+    join = lambda member_id='': JoinGroupRequest(group_id='g', session_timeout_ms=6_000, rebalance_timeout_ms=6_000,
+                                                 member_id=member_id, protocol_type='consumer',
                                                  protocols=[JoinGroupRequestProtocol(name='range', metadata=b'')])
     ann = ask(port, join_group, join(), 3).member_id
     with Client(port) as bob:
         bob.send(framed(join_group, 3, join()))
         assert bob.stays_open()   # and hears nothing
-        assert ask(port, heartbeat, HeartbeatRequest(group_id='g', generation_id=1, member_id=ann)).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+        assert ask(port, heartbeat, HeartbeatRequest(group_id='g', generation_id=1,
+                                                     member_id=ann)).error_code == ErrorCode.REBALANCE_IN_PROGRESS
         begun = time.monotonic()
         assert ask(port, join_group, join(ann), 3).generation_id == 2
         assert bob.frame() is not None and time.monotonic() - begun < 3
     found, = ask(port, describe_groups, DescribeGroupsRequest(groups=['g'])).groups
     assert (found.group_state, len(found.members)) == (COMPLETING, 2)   # bob's connection is closed, but he is a member
-    wait_until(lambda: ask(port, describe_groups, DescribeGroupsRequest(groups=['g'])).groups[0].group_state == EMPTY, 'their sessions to end', 30)
+    wait_until(lambda: ask(port, describe_groups, DescribeGroupsRequest(groups=['g'])).groups[0].group_state == EMPTY,
+               'their sessions to end', 30)
     broker.check_end()
 
 
@@ -438,16 +475,21 @@ def test_a_real_kafka_goes_on_where_we_stopped_and_we_where_it_stopped(tmp_path)
     port = free_port()
     file = properties(tmp_path/'ours.properties', **settings_for(port, tmp_path/'logs'))
     wants = write_state(ConsumerProtocolSubscription(topics=['t']), 3)
-    assignment = write_state(ConsumerProtocolAssignment(assigned_partitions=[ConsumerPartitions(topic='t', partitions=[0, 1])]), 3)
-    join = JoinGroupRequest(group_id='g', session_timeout_ms=120_000, rebalance_timeout_ms=120_000, group_instance_id='north', protocol_type='consumer',
+    assignment = write_state(ConsumerProtocolAssignment(assigned_partitions=[ConsumerPartitions(topic='t',
+        partitions=[0, 1])]), 3)
+    join = JoinGroupRequest(group_id='g', session_timeout_ms=120_000, rebalance_timeout_ms=120_000,
+                            group_instance_id='north', protocol_type='consumer',
                             protocols=[JoinGroupRequestProtocol(name='range', metadata=wants)])
     def sync(member_id, assignments=()):
-        return SyncGroupRequest(group_id='g', generation_id=1, member_id=member_id, group_instance_id='north', protocol_type='consumer', protocol_name='range',
-                                assignments=[SyncGroupRequestAssignment(member_id=member_id, assignment=each) for each in assignments])
+        return SyncGroupRequest(group_id='g', generation_id=1, member_id=member_id, group_instance_id='north',
+                                protocol_type='consumer', protocol_name='range',
+                                assignments=[SyncGroupRequestAssignment(member_id=member_id,
+                                    assignment=each) for each in assignments])
     def described(port): return ask(port, describe_groups, DescribeGroupsRequest(groups=['g']))
 
     broker = BrokerProcess(tmp_path, file, port=port).wait_ready()
-    assert ask(port, find_coordinator, FindCoordinatorRequest(coordinator_keys=['g']), 4).coordinators[0].error_code == 0
+    assert ask(port, find_coordinator, FindCoordinatorRequest(coordinator_keys=['g']),
+               4).coordinators[0].error_code == 0
     member = ask(port, join_group, join).member_id
     assert ask(port, sync_group, sync(member, [assignment])).assignment == assignment
     before = described(port)
@@ -456,7 +498,8 @@ def test_a_real_kafka_goes_on_where_we_stopped_and_we_where_it_stopped(tmp_path)
     with RealKafka(tmp_path) as kafka:
         wait_until(lambda: described(kafka.port).groups[0].error_code == 0, 'Kafka to load its groups', 60)
         assert described(kafka.port) == before
-        assert ask(kafka.port, heartbeat, HeartbeatRequest(group_id='g', generation_id=1, member_id=member, group_instance_id='north')).error_code == 0
+        assert ask(kafka.port, heartbeat, HeartbeatRequest(group_id='g', generation_id=1, member_id=member,
+                                                           group_instance_id='north')).error_code == 0
         back = ask(kafka.port, join_group, join)   # the static member is restarted, and gets a new id
         assert (back.error_code, back.generation_id, back.skip_assignment) == (0, 1, True)
         after = described(kafka.port)
@@ -476,8 +519,10 @@ def test_consumers_of_three_kinds_share_a_topic_and_dont_notice_that_the_broker_
 
     def confluent():
         consumer = confluent_kafka.Consumer({
-            'bootstrap.servers': bootstrap, 'group.id': 'g', 'auto.offset.reset': 'earliest', 'session.timeout.ms': 10_000, 'heartbeat.interval.ms': 500,
-            'partition.assignment.strategy': 'range', 'auto.commit.interval.ms': 200, 'log_level': 0, 'client.id': 'confluent'})
+            'bootstrap.servers': bootstrap, 'group.id': 'g', 'auto.offset.reset': 'earliest',
+            'session.timeout.ms': 10_000, 'heartbeat.interval.ms': 500,
+            'partition.assignment.strategy': 'range', 'auto.commit.interval.ms': 200, 'log_level': 0,
+            'client.id': 'confluent'})
         consumer.subscribe(['t'])
         while not done.is_set():
             message = consumer.poll(0.1)
@@ -485,26 +530,34 @@ def test_consumers_of_three_kinds_share_a_topic_and_dont_notice_that_the_broker_
         consumer.close()
 
     def python():
-        consumer = kafka.KafkaConsumer('t', bootstrap_servers=bootstrap, group_id='g', auto_offset_reset='earliest', session_timeout_ms=10_000, heartbeat_interval_ms=500,
+        consumer = kafka.KafkaConsumer('t', bootstrap_servers=bootstrap, group_id='g', auto_offset_reset='earliest',
+                                       session_timeout_ms=10_000, heartbeat_interval_ms=500,
                                        auto_commit_interval_ms=200, client_id='python')
-        while not done.is_set(): seen.extend(message.value for messages in consumer.poll(100).values() for message in messages)
+        while not done.is_set():
+            seen.extend(message.value for messages in consumer.poll(100).values() for message in messages)
         consumer.close()
 
     def asynchronous():
         from aiokafka.coordinator.assignors.range import RangePartitionAssignor
         async def read():
-            consumer = aiokafka.AIOKafkaConsumer('t', bootstrap_servers=bootstrap, group_id='g', auto_offset_reset='earliest', session_timeout_ms=10_000, client_id='aio',
-                                                 heartbeat_interval_ms=500, auto_commit_interval_ms=200, partition_assignment_strategy=(RangePartitionAssignor,))
+            consumer = aiokafka.AIOKafkaConsumer('t', bootstrap_servers=bootstrap, group_id='g',
+                                                 auto_offset_reset='earliest', session_timeout_ms=10_000,
+                                                 client_id='aio',
+                                                 heartbeat_interval_ms=500, auto_commit_interval_ms=200,
+                                                 partition_assignment_strategy=(RangePartitionAssignor,))
             await consumer.start()
             while not done.is_set():
-                seen.extend(message.value for messages in (await consumer.getmany(timeout_ms=100)).values() for message in messages)
+                seen.extend(message.value for messages in (await consumer.getmany(timeout_ms=100)).values() for message
+                            in messages)
             await consumer.stop()
         asyncio.run(read())
 
     def owners() -> dict:
         found, = ask(port, describe_groups, DescribeGroupsRequest(groups=['g'])).groups
         if found.group_state != STABLE: return {}
-        return {member.client_id: [p for each in unwrap(ConsumerProtocolAssignment, member.member_assignment).assigned_partitions for p in each.partitions]
+        return {member.client_id: [p for each in unwrap(ConsumerProtocolAssignment,
+                                                        member.member_assignment).assigned_partitions for p
+                                                        in each.partitions]
                 for member in found.members}
 
     def shared_by(count: int) -> bool:
@@ -538,5 +591,6 @@ def test_consumers_of_three_kinds_share_a_topic_and_dont_notice_that_the_broker_
     finally:
         done.set()
         for thread in threads: thread.join(20)
-    wait_until(lambda: ask(port, describe_groups, DescribeGroupsRequest(groups=['g'])).groups[0].group_state == EMPTY, 'everybody to leave', 20)
+    wait_until(lambda: ask(port, describe_groups, DescribeGroupsRequest(groups=['g'])).groups[0].group_state == EMPTY,
+               'everybody to leave', 20)
     broker.check_end()

@@ -1,6 +1,7 @@
 """Patterns as RE2 reads them; and the same with RE2 and without it.
 
-Where google-re2 is installed it does the matching, after our parser has read the pattern. What a pattern means is therefore
+Where google-re2 is installed it does the matching, after our parser has read the pattern. What a pattern means is
+therefore
 tried in both ways: `Pattern` itself, and one that has to do without.
 """
 import importlib.util
@@ -97,9 +98,12 @@ def test_a_number_with_thousands_of_digits():
 
 # With RE2 and without it
 
-PIECES = (r'a b k s A K - . _ 1 , & : { } [ ] ( ) | * + ? *? {2} {1,2} {0,} {01} {,2} ^ $ \A \z \b \B \w \W \d \D \s \S '
-          r'(?: (?i) (?i: (?-i: (?m) (?s) (?U) (?im-s: (?P<n> (?<n> [ab] [^a] [a-z] []a] [^]a] [a-] [\d-z] [^\W] [[:lower:]] '
-          r'[[:^upper:]] [[:punct:]] \pL \p{Lu} \P{Lu} \p{^Lu} \p{Latin} \p{Zs} \x41 \x{61} \x{17f} \101 \n \. \- \Q \E ſ K ü').split()
+PIECES = (
+    r'a b k s A K - . _ 1 , & : { } [ ] ( ) | * + ? *? {2} {1,2} {0,} {01} {,2} ^ $ \A \z \b \B \w \W \d \D \s \S '
+          r'(?: (?i) (?i: (?-i: (?m) (?s) (?U) (?im-s: (?P<n> (?<n> [ab] [^a] [a-z] []a] [^]a] [a-] [\d-z] [^\W] '
+          r'[[:lower:]] '
+          r'[[:^upper:]] [[:punct:]] \pL \p{Lu} \P{Lu} \p{^Lu} \p{Latin} \p{Zs} \x41 \x{61} \x{17f} \101 \n \. \- \Q '
+          r'\E ſ K ü').split()
 NAMES = st.text('abkAKs-._1{}[]:,& ', max_size=6) | st.text(max_size=4)
 
 
@@ -113,8 +117,10 @@ def test_both_ways_agree_on_any_pattern(text, names):
     for name in names: assert pattern.matches(name) == other.matches(name)
 
 
-TOPICS = st.text('abcxyzABC0123456789._-', max_size=30) | st.sampled_from(['orders', 'orders.new', 'payments.v2', '__consumer_offsets', 'x-1'])
-USUAL = st.sampled_from(['orders', 'payments', '[.]', r'\.', '.*', '.+', '[a-z]+', '[^.]*', r'\d{1,3}', r'\w+', '-', '_', 'v[0-9]', '(eu|us)', '(?i:ORDERS)', '(a|b)*', '__', '|', '^', '$'])
+TOPICS = st.text('abcxyzABC0123456789._-', max_size=30) | st.sampled_from(['orders', 'orders.new', 'payments.v2',
+    '__consumer_offsets', 'x-1'])
+USUAL = st.sampled_from(['orders', 'payments', '[.]', r'\.', '.*', '.+', '[a-z]+', '[^.]*', r'\d{1,3}', r'\w+', '-',
+                         '_', 'v[0-9]', '(eu|us)', '(?i:ORDERS)', '(a|b)*', '__', '|', '^', '$'])
 
 
 @needs_re2
@@ -142,7 +148,8 @@ def test_what_our_parser_reads_otherwise_than_re2(text, name, ours):
 
 @needs_re2
 @pytest.mark.parametrize('text, why', [
-    (r'a\C', r'\C has no meaning'), ('(?)a', 'a group of a kind that is not supported'), (r'\p{Greek}', 'no category Greek')])
+    (r'a\C', r'\C has no meaning'), ('(?)a', 'a group of a kind that is not supported'),
+    (r'\p{Greek}', 'no category Greek')])
 def test_what_re2_takes_is_refused_all_the_same(text, why):
     "The first also by the RE2 that Kafka has, which is written in Java."
     import re2

@@ -50,7 +50,8 @@ def properties(path: Path, **settings) -> Path:
 
 class Client:
     "A socket with frames on it."
-    def __init__(self, port: int, host: str = '127.0.0.1', patience: float = PATIENCE, receive_buffer: int | None = None):
+    def __init__(self, port: int, host: str = '127.0.0.1', patience: float = PATIENCE,
+                 receive_buffer: int | None = None):
         self.socket, self.received = socket.socket(socket.AF_INET6 if ':' in host else socket.AF_INET), bytearray()
         if receive_buffer: self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.socket.settimeout(patience)
@@ -107,10 +108,12 @@ class Client:
 
 class BrokerProcess:
     "The program, its output in two files, and its pid."
-    def __init__(self, directory: Path, *arguments, port: int | None = None, program: Path = ROOT/'your_program.sh', cwd=None, env: dict | None = None, limit=None):
+    def __init__(self, directory: Path, *arguments, port: int | None = None, program: Path = ROOT/'your_program.sh',
+                 cwd=None, env: dict | None = None, limit=None):
         self.port, self.stdout_file, self.stderr_file = port, directory/f'stdout-{time.monotonic_ns()}', directory/f'stderr-{time.monotonic_ns()}'
         with open(self.stdout_file, 'wb') as out, open(self.stderr_file, 'wb') as err:
-            self.process = subprocess.Popen([os.fspath(program), *map(os.fspath, arguments)], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+            self.process = subprocess.Popen([os.fspath(program), *map(os.fspath, arguments)], stdin=subprocess.DEVNULL,
+                                            stdout=out, stderr=err,
                                             cwd=cwd, env=environment() if env is None else env, preexec_fn=limit)
 
     pid = property(lambda self: self.process.pid)
@@ -139,7 +142,8 @@ class BrokerProcess:
 
     def memory(self) -> int:
         "Resident bytes."
-        return next(int(line.split()[1]) << 10 for line in self.proc(f'{self.pid}/status').read_text().splitlines() if line.startswith('VmRSS'))
+        return next(int(line.split()[1]) << 10 for line in self.proc(f'{self.pid}/status').read_text().splitlines()
+                    if line.startswith('VmRSS'))
 
     def open_files(self) -> int: return len(os.listdir(self.proc(f'{self.pid}/fd')))
 
@@ -147,7 +151,8 @@ class BrokerProcess:
         "Does the broker still have its end of this connection?"
         ends = f':{self.port:04X}', f':{client.socket.getsockname()[1]:04X}'
         rows = [line.split() for line in self.proc('net/tcp').read_text().splitlines()[1:]]
-        return any(row[3] in ('01', '08') and row[1].endswith(ends[0]) and row[2].endswith(ends[1]) for row in rows)   # established, or only closed by the client
+        # established, or only closed by the client
+        return any(row[3] in ('01', '08') and row[1].endswith(ends[0]) and row[2].endswith(ends[1]) for row in rows)
 
     def wait(self) -> int: return self.process.wait(PATIENCE)
 
@@ -169,11 +174,13 @@ class BrokerProcess:
 @contextlib.contextmanager
 def running(directory: Path, env: dict | None = None, program: Path = ROOT/'your_program.sh', cwd=None, limit=None,
             listeners: str = 'PLAINTEXT://127.0.0.1:{port}', **settings):
-    "A broker with a log directory below the given one. When its block is left it is stopped, and must not have complained."
+    """A broker with a log directory below the given one. When its block is left it is stopped, and must not have
+    complained."""
     directory.mkdir(parents=True, exist_ok=True)
     port = free_port()
     settings = {'node_id': 1, 'listeners': listeners.format(port=port), 'log_dirs': directory/'logs', **settings}
-    file = properties(directory/'server.properties', **{name: value for name, value in settings.items() if value is not None})
+    file = properties(directory/'server.properties', **{name: value for name,
+                                                        value in settings.items() if value is not None})
     broker = BrokerProcess(directory, file, port=port, env=env, program=program, cwd=cwd, limit=limit)
     try: yield broker.wait_ready()
     except BaseException:
@@ -198,7 +205,8 @@ OURS = '.lock', '.kafka_cleanshutdown', 'recovery-point-offset-checkpoint', 'rep
 def tree(directory: Path) -> dict:
     "Everything below a directory, but for what any broker writes at its root: to see that nothing has changed."
     paths = [path for path in sorted(directory.rglob('*')) if path.name not in OURS]
-    return {path.relative_to(directory): (path.stat().st_mtime_ns, path.read_bytes()) if path.is_file() else None for path in paths}
+    return {path.relative_to(directory): (path.stat().st_mtime_ns,
+                                          path.read_bytes()) if path.is_file() else None for path in paths}
 
 
 def assert_quiet(broker):

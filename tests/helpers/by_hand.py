@@ -34,17 +34,21 @@ def int32s(numbers) -> bytes: return compact_array([struct.pack('>i', number) fo
 def framed(data: bytes) -> bytes: return struct.pack('>i', len(data)) + data
 
 
-def request(api_key: int, version: int, correlation_id: int, body: bytes = b'', client_id: str | None = 'tests', flexible: bool = True) -> bytes:
+def request(api_key: int, version: int, correlation_id: int, body: bytes = b'', client_id: str | None = 'tests',
+            flexible: bool = True) -> bytes:
     client = struct.pack('>h', -1) if client_id is None else struct.pack('>h', len(client_id)) + client_id.encode()
     return framed(struct.pack('>hhi', api_key, version, correlation_id) + client + b'\0' * flexible + body)
 
 
-def api_versions(correlation_id: int, version: int = 4, client_id: str | None = 'tests', software: str = 'kafka-cli') -> bytes:
+def api_versions(correlation_id: int, version: int = 4, client_id: str | None = 'tests',
+                 software: str = 'kafka-cli') -> bytes:
     flexible = version >= 3
-    return request(API_VERSIONS, version, correlation_id, compact(software) + compact('0.1') + b'\0' if flexible else b'', client_id, flexible)
+    return request(API_VERSIONS, version, correlation_id,
+                   compact(software) + compact('0.1') + b'\0' if flexible else b'', client_id, flexible)
 
 
-def describe(correlation_id: int, *topics: str, limit: int = 2000, cursor: tuple[str, int] | None = None, client_id: str | None = 'tests', rest: bytes = b'') -> bytes:
+def describe(correlation_id: int, *topics: str, limit: int = 2000, cursor: tuple[str, int] | None = None,
+             client_id: str | None = 'tests', rest: bytes = b'') -> bytes:
     asked_from = b'\xff' if cursor is None else b'\1' + compact(cursor[0]) + struct.pack('>i', cursor[1]) + b'\0'
     body = compact_array([compact(topic) + b'\0' for topic in topics]) + struct.pack('>i', limit) + asked_from + b'\0'
     return request(DESCRIBE_TOPIC_PARTITIONS, 0, correlation_id, body + rest, client_id)
@@ -57,7 +61,8 @@ class Reader:
     def __init__(self, data: bytes): self.data, self.at = data, 0
 
     def take(self, n: int) -> bytes:
-        assert n >= 0 and self.at + n <= len(self.data), f'{n} bytes wanted at {self.at}, but there are only {len(self.data)}: {self.data.hex()}'
+        assert n >= 0 and self.at + n <= len(
+            self.data), f'{n} bytes wanted at {self.at}, but there are only {len(self.data)}: {self.data.hex()}'
         self.at += n
         return self.data[self.at - n:self.at]
 
@@ -133,13 +138,16 @@ def read_describe(frame: bytes | None) -> dict:
     r = opened(frame)
 
     def partition():
-        found = {'error_code': r.int16(), 'partition_index': r.int32(), 'leader_id': r.int32(), 'leader_epoch': r.int32()}
-        for name in 'replica_nodes', 'isr_nodes', 'eligible_leader_replicas', 'last_known_elr', 'offline_replicas': found[name] = r.array(r.int32)
+        found = {'error_code': r.int16(), 'partition_index': r.int32(), 'leader_id': r.int32(),
+                 'leader_epoch': r.int32()}
+        for name in 'replica_nodes', 'isr_nodes', 'eligible_leader_replicas', 'last_known_elr', 'offline_replicas':
+            found[name] = r.array(r.int32)
         r.no_tags()
         return found
 
     def topic():
-        found = {'error_code': r.int16(), 'name': r.string(), 'topic_id': r.take(16), 'is_internal': r.boolean(), 'partitions': r.array(partition),
+        found = {'error_code': r.int16(), 'name': r.string(), 'topic_id': r.take(16), 'is_internal': r.boolean(),
+                 'partitions': r.array(partition),
                  'topic_authorized_operations': r.int32()}
         r.no_tags()
         return found
@@ -156,24 +164,29 @@ def read_describe(frame: bytes | None) -> dict:
 
 # --- A metadata log ---------------------------------------------------------------------------------------------------
 
-def batch(values: list[bytes], base_offset: int, leader_epoch: int = 1, attributes: int = 0, timestamp: int = 1_730_000_000_000) -> bytes:
+def batch(values: list[bytes], base_offset: int, leader_epoch: int = 1, attributes: int = 0,
+          timestamp: int = 1_730_000_000_000) -> bytes:
     "Values as the records of a batch, which has no keys, no headers and one timestamp."
     records = b''
     for delta, value in enumerate(values):
         record = b'\0' + varint(0) + varint(delta) + varint(-1) + varint(len(value)) + value + varint(0)
         records += varint(len(record)) + record
-    checked = struct.pack('>hiqqqhii', attributes, len(values) - 1, timestamp, timestamp, -1, -1, -1, len(values)) + records
+    checked = struct.pack('>hiqqqhii', attributes, len(values) - 1, timestamp, timestamp, -1, -1, -1,
+                          len(values)) + records
     return struct.pack('>qiibI', base_offset, len(checked) + 9, leader_epoch, 2, crc32c(checked)) + checked
 
 
-def feature_level(name: str, level: int) -> bytes: return bytes([1, 12, 0]) + compact(name) + struct.pack('>h', level) + b'\0'
+def feature_level(name: str, level: int) -> bytes:
+    return bytes([1, 12, 0]) + compact(name) + struct.pack('>h', level) + b'\0'
 def topic_record(name: str, topic_id: bytes) -> bytes: return bytes([1, 2, 0]) + compact(name) + topic_id + b'\0'
 def remove_topic(topic_id: bytes) -> bytes: return bytes([1, 9, 0]) + topic_id + b'\0'
 
 
-def partition_record(topic_id: bytes, index: int, replicas=(1,), isr=(1,), leader: int = 1, leader_epoch: int = 0, partition_epoch: int = 0,
+def partition_record(topic_id: bytes, index: int, replicas=(1,), isr=(1,), leader: int = 1, leader_epoch: int = 0,
+                     partition_epoch: int = 0,
                      directories=(bytes.fromhex('10000000000040008000000000000001'),)) -> bytes:
-    return (bytes([1, 3, 1]) + struct.pack('>i', index) + topic_id + int32s(replicas) + int32s(isr) + int32s(()) + int32s(())
+    return (bytes([1, 3, 1]) + struct.pack('>i',
+                                           index) + topic_id + int32s(replicas) + int32s(isr) + int32s(()) + int32s(())
             + struct.pack('>iii', leader, leader_epoch, partition_epoch) + compact_array(list(directories)) + b'\0')
 
 
@@ -184,19 +197,23 @@ def leader_change(topic_id: bytes, index: int, leader: int) -> bytes:
 
 def topic_id_of(name: str) -> bytes:
     "Some id, always the same for a name."
-    return b'topic' + crc32c(name.encode()).to_bytes(4, 'big') + crc32c(name[::-1].encode()).to_bytes(4, 'big') + b'\0\0\1'
+    return b'topic' + crc32c(name.encode()).to_bytes(4, 'big') + crc32c(name[::-1].encode()).to_bytes(4,
+        'big') + b'\0\0\1'
 
 
 def topic_batch(base_offset: int, name: str, partitions: int = 1, **fields) -> bytes:
     "A topic and its partitions in one batch."
     topic_id = topic_id_of(name)
-    return batch([topic_record(name, topic_id), *(partition_record(topic_id, index, **fields) for index in range(partitions))], base_offset)
+    return batch([topic_record(name, topic_id), *(partition_record(topic_id, index,
+                                                                   **fields) for index in range(partitions))],
+                                                                   base_offset)
 
 
 def metadata_log(**topics: int) -> bytes:
     "A whole log: the level of metadata.version, then a batch for each topic with so many partitions."
     log, offset = batch([feature_level('metadata.version', 20)], 0), 1
-    for name, partitions in topics.items(): log, offset = log + topic_batch(offset, name, partitions), offset + 1 + partitions
+    for name, partitions in topics.items():
+        log, offset = log + topic_batch(offset, name, partitions), offset + 1 + partitions
     return log
 
 

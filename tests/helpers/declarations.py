@@ -19,16 +19,19 @@ from kafka_scratch.wire.schema import Message, default_of, version_range
 DIGEST = Path(__file__).parents[1]/'fixtures'/'schemas'/'metadata-records.json'
 needs_jars = pytest.mark.skipif(bool(jars_absent()), reason=str(jars_absent()))
 
-TYPES = {'bool': Boolean, 'int8': Int8, 'int16': Int16, 'int32': Int32, 'int64': Int64, 'uint16': UInt16, 'uint32': UInt32,
+TYPES = {'bool': Boolean, 'int8': Int8, 'int16': Int16, 'int32': Int32, 'int64': Int64, 'uint16': UInt16,
+         'uint32': UInt32,
          'float64': Float64, 'string': String, 'bytes': Bytes, 'records': Bytes, 'uuid': Uuid}
-NATURAL = {'bool': False, 'float64': 0.0, 'string': '', 'bytes': b'', 'records': b'', 'uuid': bytes(16)}   # 0 for the others
+# 0 for the others
+NATURAL = {'bool': False, 'float64': 0.0, 'string': '', 'bytes': b'', 'records': b'', 'uuid': bytes(16)}
 
 CALLS = {cls.__name__: cls for api in APIS.values() for cls in (api.request, api.response)}
 HEADERS = {cls.__name__: cls for cls in (RequestHeader, ResponseHeader)}
 METADATA = {cls.__name__: cls for cls in RECORD_TYPES.values()}
 CONTROL = {cls.__name__: cls for cls in CONTROL_VALUES.values()}
 
-# Where we differ on purpose: two shorter names, and the version that Kafka writes before an EndTxnMarker without a word in its schema.
+# Where we differ on purpose: two shorter names, and the version that Kafka writes before an EndTxnMarker without a word
+# in its schema.
 SHORTER = {'request_api_key': 'api_key', 'request_api_version': 'api_version'}
 BEFORE = {'EndTxnMarker': [{'name': 'Version', 'type': 'int16', 'versions': '0+'}]}
 
@@ -66,7 +69,8 @@ FACTS = 'name', 'type', 'versions', 'nullableVersions', 'taggedVersions', 'tag',
 
 def digest(schema: dict) -> dict:
     "The facts of a schema, without its sentences: what stands in the digest."
-    def facts(fields): return [{key: facts(f[key]) if key == 'fields' else f[key] for key in FACTS if key in f} for f in fields]
+    def facts(fields):
+        return [{key: facts(f[key]) if key == 'fields' else f[key] for key in FACTS if key in f} for f in fields]
     kept = {key: schema[key] for key in ('apiKey', 'validVersions', 'flexibleVersions') if key in schema}
     structs = [{**s, 'fields': facts(s['fields'])} for s in schema.get('commonStructs', ())]
     return kept | {'fields': facts(schema['fields'])} | ({'commonStructs': structs} if structs else {})
@@ -85,21 +89,25 @@ def parsed_default(text, kind: str, version: int, nullable: bool):
     if kind.startswith('[]'): return []
     if kind not in TYPES: return 'a struct of defaults'
     if text in (None, ''): return NATURAL.get(kind, 0)
-    return {'bool': lambda t: str(t).lower() == 'true', 'string': str, 'float64': float}.get(kind, lambda t: int(str(t), 0))(text)
+    return {'bool': lambda t: str(t).lower() == 'true', 'string': str, 'float64': float}.get(kind,
+        lambda t: int(str(t), 0))(text)
 
 
 def their_fields(schema: dict, fields: list, version: int) -> list:
-    "The fields of a version as a schema file has them: name, type, tag, nullable, default, compact, and the fields inside."
+    """The fields of a version as a schema file has them: name, type, tag, nullable, default, compact, and the fields
+    inside."""
     shape = []
     for f in fields:
         if version not in version_range(f['versions']): continue
         kind, nullable = f['type'], version in version_range(f.get('nullableVersions', 'none'))
         element = kind.removeprefix('[]')
         tag = f['tag'] if version in version_range(f.get('taggedVersions', 'none')) else None
-        inside = f.get('fields') or next((s['fields'] for s in schema.get('commonStructs', ()) if s['name'] == element), None)
+        inside = f.get('fields') or next((s['fields'] for s in schema.get('commonStructs', ()) if s['name'] == element),
+                                         None)
         type_name = 'array of ' * kind.startswith('[]') + (TYPES[element].name if element in TYPES else 'structs')
         shape.append((snake_case(f['name']), type_name, tag, nullable,
-                      parsed_default(f.get('default'), kind, version, nullable), version in version_range(f.get('flexibleVersions', '0+')),
+                      parsed_default(f.get('default'), kind, version, nullable),
+                      version in version_range(f.get('flexibleVersions', '0+')),
                       None if element in TYPES else their_fields(schema, inside, version)))
     return shape
 
@@ -112,7 +120,8 @@ def our_fields(cls: type, version: int) -> list:
         element, default = f.type.element if isinstance(f.type, Array) else f.type, default_of(f)
         struct = isinstance(element, type)
         type_name = 'array of ' * isinstance(f.type, Array) + ('structs' if struct else element.name)
-        if f.tag is not None and type_name == 'structs' and default is None: default = element()   # our way to say that it isn't there
+        # our way to say that it isn't there
+        if f.tag is not None and type_name == 'structs' and default is None: default = element()
         shape.append((f.name, type_name, f.tag, version in f.nullable,
                       'a struct of defaults' if isinstance(default, Message) else default, version in f.flexible,
                       our_fields(element, version) if struct else None))

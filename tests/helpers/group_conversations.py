@@ -1,7 +1,10 @@
-"""What clients and a real broker said to each other about groups, said again to ours, with a clock that is turned by hand.
+"""What clients and a real broker said to each other about groups, said again to ours, with a clock that is turned by
+hand.
 
-A line of a fixture is a scenario: what was sent and heard on several connections, and when (in milliseconds). Another line has the
-records that the broker then had in `__consumer_offsets`, by group. The random part of member ids is taken from the recording, so that
+A line of a fixture is a scenario: what was sent and heard on several connections, and when (in milliseconds). Another
+line has the
+records that the broker then had in `__consumer_offsets`, by group. The random part of member ids is taken from the
+recording, so that
 answers can be compared byte for byte.
 """
 import re
@@ -39,7 +42,8 @@ class GroupNode:
         self.clock, self.timers = now, Timers()
         self.store = Store(lambda: self.clock)
         self.coordinator = GroupCoordinator(self.store, self.timers, lambda: self.clock,
-                                            Properties({name: (value, 0) for name, value in (settings or {}).items()}, 'test'))
+                                            Properties({name: (value, 0) for name, value in (settings or {}).items()},
+                                                       'test'))
         for offset, (key, value) in enumerate(written):
             replay(self.coordinator, SimpleNamespace(producer_id=-1, partition=0, timestamp=0), key, value, offset)
         self.store.pairs += written
@@ -69,7 +73,8 @@ def strings_in(value) -> list[str]:
     "All text in a message."
     if isinstance(value, str): return [value]
     if isinstance(value, list): return [text for item in value for text in strings_in(item)]
-    return [text for field in value.FIELDS for text in strings_in(getattr(value, field.name))] if isinstance(value, Message) else []
+    return [text for field in value.FIELDS for text in strings_in(getattr(value, field.name))] if isinstance(value,
+        Message) else []
 
 
 def group_answer_in_order(raw: bytes, heard: Heard) -> bytes:
@@ -78,7 +83,8 @@ def group_answer_in_order(raw: bytes, heard: Heard) -> bytes:
     answer = answer_in(heard.api, heard.version, raw)
     for listed in (answer, *getattr(answer, 'groups', ())):
         for name, key in (('members', 'member_id'), ('groups', 'group_id'), ('results', 'group_id')):
-            if isinstance(getattr(listed, name, None), list): getattr(listed, name).sort(key=lambda each: getattr(each, key))
+            if isinstance(getattr(listed, name, None), list):
+                getattr(listed, name).sort(key=lambda each: getattr(each, key))
     return raw[:start] + answer.encode(heard.version)
 
 

@@ -1,4 +1,5 @@
-"Classic groups with few words: a node that has nothing but groups, a table at which members sit, and questions to a broker that isn't the coordinator."
+"""Classic groups with few words: a node that has nothing but groups, a table at which members sit, and questions to a
+broker that isn't the coordinator."""
 from types import SimpleNamespace
 
 from group_conversations import GroupNode
@@ -6,7 +7,8 @@ from kafka_scratch.apis.api import Caller
 from kafka_scratch.broker.apis import APIS
 from kafka_scratch.cluster.image import Image, partition_made, topic_made
 from kafka_scratch.cluster.records import PartitionRecord, TopicRecord
-from kafka_scratch.groups.admin import (DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest, delete_groups, describe_groups,
+from kafka_scratch.groups.admin import (DeleteGroupsRequest, DescribeGroupsRequest, ListGroupsRequest, delete_groups,
+                                        describe_groups,
                                        list_groups)
 from kafka_scratch.groups.classic import *
 from kafka_scratch.groups.classic_apis import *
@@ -23,7 +25,8 @@ def image_with(topic: str, partitions: int) -> Image:
     image, topic_id = Image(), b'1' * 16
     topic_made(image, TopicRecord(name=topic, topic_id=topic_id))
     for number in range(partitions):
-        partition_made(image, PartitionRecord(topic_id=topic_id, partition_id=number, leader=1, leader_epoch=0, replicas=[1], isr=[1]))
+        partition_made(image, PartitionRecord(topic_id=topic_id, partition_id=number, leader=1, leader_epoch=0,
+                                              replicas=[1], isr=[1]))
     return image
 
 
@@ -50,10 +53,13 @@ class Table:
     def group(self) -> ClassicGroup: return self.here.coordinator.groups[self.group_id]
     def pass_time(self, ms: int): self.here.at(self.here.clock + ms)
 
-    def join(self, member_id: str = '', instance=None, protocols=(('range', b''),), version=9, session=10_000, rebalance=10_000, kind='consumer', client='c'):
+    def join(self, member_id: str = '', instance=None, protocols=(('range', b''),), version=9, session=10_000,
+             rebalance=10_000, kind='consumer', client='c'):
         request = JoinGroupRequest(
-            group_id=self.group_id, session_timeout_ms=session, rebalance_timeout_ms=rebalance, member_id=member_id, group_instance_id=instance,
-            protocol_type=kind, protocols=[JoinGroupRequestProtocol(name=name, metadata=metadata) for name, metadata in protocols])
+            group_id=self.group_id, session_timeout_ms=session, rebalance_timeout_ms=rebalance, member_id=member_id,
+            group_instance_id=instance,
+            protocol_type=kind, protocols=[JoinGroupRequestProtocol(name=name, metadata=metadata) for name,
+                                           metadata in protocols])
         return self.here.answer(request, version, Caller(client_id=client))
 
     def come(self, **how):
@@ -61,17 +67,24 @@ class Table:
         return self.join(self.join(**how).member_id, **how)
 
     def sync(self, member_id, assignments=None, instance=None, generation=None):
-        given = [SyncGroupRequestAssignment(member_id=key, assignment=assignment) for key, assignment in (assignments or {}).items()]
-        return self.here.answer(SyncGroupRequest(group_id=self.group_id, generation_id=self.group.generation if generation is None else generation, member_id=member_id,
-                                                 group_instance_id=instance, protocol_type=self.group.protocol_type, protocol_name=self.group.protocol_name or '', assignments=given))
+        given = [SyncGroupRequestAssignment(member_id=key, assignment=assignment) for key,
+                 assignment in (assignments or {}).items()]
+        return self.here.answer(SyncGroupRequest(group_id=self.group_id,
+                                                 generation_id=self.group.generation if generation is None
+                                                 else generation, member_id=member_id,
+                                                 group_instance_id=instance, protocol_type=self.group.protocol_type,
+                                                 protocol_name=self.group.protocol_name or '', assignments=given))
 
     def beat(self, member_id, generation=None, instance=None) -> int:
         generation = self.group.generation if generation is None else generation
-        return self.here.answer(HeartbeatRequest(group_id=self.group_id, generation_id=generation, member_id=member_id, group_instance_id=instance)).error_code
+        return self.here.answer(HeartbeatRequest(group_id=self.group_id, generation_id=generation, member_id=member_id,
+                                                 group_instance_id=instance)).error_code
 
     def leave(self, *members: tuple) -> list[int]:
-        identities = [MemberIdentity(member_id=member_id, group_instance_id=instance) for member_id, instance in members]
-        return [each.error_code for each in self.here.answer(LeaveGroupRequest(group_id=self.group_id, members=identities)).members]
+        identities = [MemberIdentity(member_id=member_id, group_instance_id=instance) for member_id,
+                      instance in members]
+        return [each.error_code for each in self.here.answer(LeaveGroupRequest(group_id=self.group_id,
+            members=identities)).members]
 
     def pair(self, **how) -> tuple[str, str]:
         "A stable group of two: the leader and a follower."
@@ -91,11 +104,13 @@ class Other:
     kind, protocol_type, group_id, members = 'consumer', 'consumer', 'other', {}
     def __init__(self, is_empty): self.is_empty, self.state = is_empty, 'Empty' if is_empty else 'Stable'
     def tombstones(self): return [(GroupMetadataKey(group='other'), None)]
-    def leave(self, members, now): return [MemberResponse(member_id=each.member_id, error_code=ErrorCode.UNKNOWN_MEMBER_ID) for each in members]
+    def leave(self, members, now):
+        return [MemberResponse(member_id=each.member_id, error_code=ErrorCode.UNKNOWN_MEMBER_ID) for each in members]
 
 
 def join_request(group_id: str = 'g', member_id: str = '', session: int = 10_000, **more) -> JoinGroupRequest:
-    return JoinGroupRequest(group_id=group_id, session_timeout_ms=session, rebalance_timeout_ms=10_000, member_id=member_id, protocol_type='consumer',
+    return JoinGroupRequest(group_id=group_id, session_timeout_ms=session, rebalance_timeout_ms=10_000,
+                            member_id=member_id, protocol_type='consumer',
                             protocols=[JoinGroupRequestProtocol(name='range', metadata=b'')], **more)
 
 
@@ -119,14 +134,21 @@ def questions():
     for version in (3, 5): yield 'two members leave', leave_group, version, LeaveGroupRequest(group_id='g', members=two)
     yield 'leaves a group without a name', leave_group, 5, LeaveGroupRequest(group_id='', members=two[:1])
     yield 'groups are listed', list_groups, 5, ListGroupsRequest()
-    for version in (0, 5, 6): yield 'groups are described', describe_groups, version, DescribeGroupsRequest(groups=['g', ''], include_authorized_operations=version == 6)
+    for version in (0, 5, 6):
+        yield 'groups are described', describe_groups, version, DescribeGroupsRequest(groups=['g', ''],
+            include_authorized_operations=version == 6)
     for version in (0, 1):
         yield 'a member of the other kind joins', consumer_group_heartbeat, version, ConsumerGroupHeartbeatRequest(
-            group_id='g', member_id='AAAAAAAAAAAAAAAAAAAAAA', rebalance_timeout_ms=1000, subscribed_topic_names=['t'], topic_partitions=[])
-        yield 'it leaves', consumer_group_heartbeat, version, ConsumerGroupHeartbeatRequest(group_id='g', member_id='m', member_epoch=-1)
-        yield 'it makes no sense', consumer_group_heartbeat, version, ConsumerGroupHeartbeatRequest(group_id='', member_id='m', member_epoch=1)
-        yield 'its group is described', consumer_group_describe, version, ConsumerGroupDescribeRequest(group_ids=['g', ''])
-    for version in (0, 2): yield 'groups are deleted', delete_groups, version, DeleteGroupsRequest(groups_names=['g', '', 'h'])
+            group_id='g', member_id='AAAAAAAAAAAAAAAAAAAAAA', rebalance_timeout_ms=1000, subscribed_topic_names=['t'],
+            topic_partitions=[])
+        yield 'it leaves', consumer_group_heartbeat, version, ConsumerGroupHeartbeatRequest(group_id='g', member_id='m',
+            member_epoch=-1)
+        yield 'it makes no sense', consumer_group_heartbeat, version, ConsumerGroupHeartbeatRequest(group_id='',
+            member_id='m', member_epoch=1)
+        yield 'its group is described', consumer_group_describe, version, ConsumerGroupDescribeRequest(group_ids=['g',
+            ''])
+    for version in (0, 2):
+        yield 'groups are deleted', delete_groups, version, DeleteGroupsRequest(groups_names=['g', '', 'h'])
 
 
 NO_TOPIC, NOT_LOADED = 'no topic', "can't be loaded"   # why a real broker wasn't the coordinator

@@ -19,7 +19,8 @@ HEADER = struct.Struct('>qiibIhiqqqhii')
 def sized(data: bytes | None) -> bytes: return varint(-1) if data is None else varint(len(data)) + data
 
 
-def record(value: bytes | None, key: bytes | None = None, headers=(), offset_delta: int = 0, timestamp_delta: int = 0, attributes: int = 0,
+def record(value: bytes | None, key: bytes | None = None, headers=(), offset_delta: int = 0, timestamp_delta: int = 0,
+           attributes: int = 0,
            length: int | None = None, header_count: int | None = None) -> bytes:
     pairs = b''.join(sized(name) + sized(content) for name, content in headers)
     body = (bytes([attributes]) + varint(timestamp_delta) + varint(offset_delta) + sized(key) + sized(value)
@@ -27,13 +28,18 @@ def record(value: bytes | None, key: bytes | None = None, headers=(), offset_del
     return varint(len(body) if length is None else length) + body
 
 
-def record_batch(records: list[bytes], base_offset: int = 0, leader_epoch: int = 0, attributes: int = 0, base_timestamp: int = TIME,
-                 max_timestamp: int | None = None, producer_id: int = -1, producer_epoch: int = -1, base_sequence: int = -1,
-                 count: int | None = None, last_offset_delta: int | None = None, length: int | None = None, magic: int = 2,
+def record_batch(records: list[bytes], base_offset: int = 0, leader_epoch: int = 0, attributes: int = 0,
+                 base_timestamp: int = TIME,
+                 max_timestamp: int | None = None, producer_id: int = -1, producer_epoch: int = -1,
+                 base_sequence: int = -1,
+                 count: int | None = None, last_offset_delta: int | None = None, length: int | None = None,
+                 magic: int = 2,
                  crc: int | None = None, pack=bytes, rest: bytes = b'') -> bytes:
     "A batch of records that are bytes already; `pack` compresses them, `rest` comes after them."
-    checked = struct.pack('>hiqqqhii', attributes, len(records) - 1 if last_offset_delta is None else last_offset_delta, base_timestamp,
-                          base_timestamp if max_timestamp is None else max_timestamp, producer_id, producer_epoch, base_sequence,
+    checked = struct.pack('>hiqqqhii', attributes, len(records) - 1 if last_offset_delta is None else last_offset_delta,
+                          base_timestamp,
+                          base_timestamp if max_timestamp is None else max_timestamp, producer_id, producer_epoch,
+                          base_sequence,
                           len(records) if count is None else count) + pack(b''.join(records)) + rest
     return struct.pack('>qiibI', base_offset, len(checked) + 9 if length is None else length, leader_epoch, magic,
                        crc32c(checked) if crc is None else crc) + checked
@@ -66,7 +72,8 @@ def next_offset(batch: bytes) -> int: return base_offset(batch) + struct.unpack_
 
 # --- Requests ---------------------------------------------------------------------------------------------------------
 
-def array(items, flexible: bool) -> bytes: return compact_array(items) if flexible else struct.pack('>i', len(items)) + b''.join(items)
+def array(items, flexible: bool) -> bytes:
+    return compact_array(items) if flexible else struct.pack('>i', len(items)) + b''.join(items)
 def string(text: str | None, flexible: bool) -> bytes:
     if text is None: return b'\0' if flexible else struct.pack('>h', -1)
     return compact(text) if flexible else struct.pack('>h', len(text)) + text.encode()
@@ -77,22 +84,27 @@ def named(topic, flexible: bool) -> bytes:
     return topic if isinstance(topic, bytes) else string(topic, flexible)
 
 
-def produce(correlation_id: int, topics: dict, version: int = 11, acks: int = -1, transactional_id: str | None = None, timeout_ms: int = 10_000,
+def produce(correlation_id: int, topics: dict, version: int = 11, acks: int = -1, transactional_id: str | None = None,
+            timeout_ms: int = 10_000,
             client_id: str | None = 'tests') -> bytes:
     "`topics`: name (from version 13 on: id) → partition → records."
     flexible = version >= 9
     tags = b'\0' * flexible
 
-    def records(data: bytes) -> bytes: return uvarint(len(data) + 1) + data if flexible else struct.pack('>i', len(data)) + data
+    def records(data: bytes) -> bytes:
+        return uvarint(len(data) + 1) + data if flexible else struct.pack('>i', len(data)) + data
 
-    each = [named(topic, flexible) + array([struct.pack('>i', index) + records(data) + tags for index, data in partitions.items()], flexible) + tags
+    each = [named(topic, flexible) + array([struct.pack('>i', index) + records(data) + tags for index,
+                                            data in partitions.items()], flexible) + tags
             for topic, partitions in topics.items()]
     body = string(transactional_id, flexible) + struct.pack('>hi', acks, timeout_ms) + array(each, flexible) + tags
     return request(PRODUCE, version, correlation_id, body, client_id, flexible)
 
 
-def fetch(correlation_id: int, topics: dict, version: int = 16, max_wait_ms: int = 500, min_bytes: int = 1, max_bytes: int = 52_428_800, isolation: int = 0,
-          session_id: int = 0, session_epoch: int = -1, forgotten: dict | None = None, partition_max_bytes: int = 1_048_576, leader_epoch: int = -1,
+def fetch(correlation_id: int, topics: dict, version: int = 16, max_wait_ms: int = 500, min_bytes: int = 1,
+          max_bytes: int = 52_428_800, isolation: int = 0,
+          session_id: int = 0, session_epoch: int = -1, forgotten: dict | None = None,
+          partition_max_bytes: int = 1_048_576, leader_epoch: int = -1,
           last_fetched_epoch: int = -1, client_id: str | None = 'tests') -> bytes:
     "`topics`: name (from version 13 on: id) → partition → offset."
     flexible = version >= 12
@@ -106,7 +118,8 @@ def fetch(correlation_id: int, topics: dict, version: int = 16, max_wait_ms: int
         if version >= 5: out += struct.pack('>q', -1)
         return out + struct.pack('>i', partition_max_bytes) + tags
 
-    each = [named(topic, flexible) + array([partition(*one) for one in partitions.items()], flexible) + tags for topic, partitions in topics.items()]
+    each = [named(topic, flexible) + array([partition(*one) for one in partitions.items()], flexible) + tags for topic,
+            partitions in topics.items()]
     body = b'' if version >= 15 else struct.pack('>i', -1)
     body += struct.pack('>iiib', max_wait_ms, min_bytes, max_bytes, isolation)
     if version >= 7: body += struct.pack('>ii', session_id, session_epoch)

@@ -1,6 +1,8 @@
-"""Metadata logs: real ones with the image that Kafka made of them, and logs that nobody wrote with a second, deliberately plain fold.
+"""Metadata logs: real ones with the image that Kafka made of them, and logs that nobody wrote with a second,
+deliberately plain fold.
 
-The package remembers states by their bytes, follows files, starts from checkpoints. The fold in this file does nothing of the kind.
+The package remembers states by their bytes, follows files, starts from checkpoints. The fold in this file does nothing
+of the kind.
 """
 import copy
 import json
@@ -40,12 +42,15 @@ def comparable(image: dict) -> dict:
 
 
 def kafkas_image(path: Path) -> dict:
-    "With the users that the running broker named: Kafka's replay can forget one, when another of the same mechanism is removed."
+    """With the users that the running broker named: Kafka's replay can forget one, when another of the same mechanism
+    is removed."""
     expected = json.loads(path.read_text())
     if path.parent.name == 'single-broker':
         users = json.loads((path.parent/'expected.json').read_text())['scramUsers']
-        entries = [(entry['mechanism'].replace('-', '_'), name, entry['iterations']) for name, found in users.items() for entry in found]
-        expected['scram'] = {mechanism: {name: n for m, name, n in entries if m == mechanism} for mechanism, *_ in entries}
+        entries = [(entry['mechanism'].replace('-', '_'), name, entry['iterations']) for name,
+                   found in users.items() for entry in found]
+        expected['scram'] = {mechanism: {name: n for m, name, n in entries if m == mechanism} for mechanism,
+                             *_ in entries}
     return comparable(expected)
 
 
@@ -57,7 +62,8 @@ MIGRATING = bytes(16)
 class Plain:
     """What is known of a cluster, in dictionaries: one rule per record, and nothing clever.
 
-    Kafka 4.1.1's own MetadataDelta was given 1500 of the histories below: topics, partitions, brokers, settings and producer ids
+    Kafka 4.1.1's own MetadataDelta was given 1500 of the histories below: topics, partitions, brokers, settings and
+    producer ids
     came out the same.
     """
     def __init__(self):
@@ -71,8 +77,11 @@ class Plain:
         name = self.topics.pop(r.topic_id)['name']
         self.configs = {key: value for key, value in self.configs.items() if key[:2] != (2, name)}
     def PartitionRecord(self, r):
-        state = {name: list(getattr(r, name) or []) for name in LISTS} | {'directories': r.directories or [MIGRATING] * len(r.replicas)}
-        for name in ('leader', 'leader_epoch', 'partition_epoch', 'leader_recovery_state'): state[name] = getattr(r, name)
+        state = {name: list(getattr(r,
+                                    name) or []) for name in LISTS} | {'directories': r.directories
+                                        or [MIGRATING] * len(r.replicas)}
+        for name in ('leader', 'leader_epoch', 'partition_epoch', 'leader_recovery_state'):
+            state[name] = getattr(r, name)
         self.topics[r.topic_id]['partitions'][r.partition_id] = state
     def PartitionChangeRecord(self, r):
         state = self.topics[r.topic_id]['partitions'][r.partition_id]
@@ -85,11 +94,15 @@ class Plain:
     def ClearElrRecord(self, r):
         for topic in self.topics.values():
             for state in topic['partitions'].values():
-                if r.topic_name in ('', topic['name']) and (state['eligible_leader_replicas'] or state['last_known_elr']):
-                    state.update(eligible_leader_replicas=[], last_known_elr=[], partition_epoch=state['partition_epoch'] + 1)
+                if r.topic_name in ('',
+                                    topic['name']) and (state['eligible_leader_replicas'] or state['last_known_elr']):
+                    state.update(eligible_leader_replicas=[], last_known_elr=[],
+                                 partition_epoch=state['partition_epoch'] + 1)
     def RegisterBrokerRecord(self, r):
-        self.brokers[r.broker_id] = dict(epoch=r.broker_epoch, fenced=r.fenced, leaving=r.in_controlled_shutdown, rack=r.rack,
-                                         log_dirs=list(r.log_dirs), end_points=[(e.name, e.host, e.port) for e in r.end_points])
+        self.brokers[r.broker_id] = dict(epoch=r.broker_epoch, fenced=r.fenced, leaving=r.in_controlled_shutdown,
+                                         rack=r.rack,
+                                         log_dirs=list(r.log_dirs), end_points=[(e.name, e.host,
+                                             e.port) for e in r.end_points])
     def BrokerRegistrationChangeRecord(self, r):
         broker = self.brokers[r.broker_id]
         if r.fenced: broker['fenced'] = r.fenced == 1
@@ -139,12 +152,16 @@ Entry = namedtuple('Entry', 'record name value')   # record: None if the package
 Written = namedtuple('Written', 'base last raw entries')   # a batch, and what is in it
 
 small = st.sampled_from
-replica_lists, directory_ids = small([[1], [2], [1, 2], [2, 1], [1, 2, 3], [3, 4, 5]]), small([bytes([n]) * 16 for n in (10, 11, 12)])
+replica_lists, directory_ids = small([[1], [2], [1, 2], [2, 1], [1, 2, 3],
+                                      [3, 4, 5]]), small([bytes([n]) * 16 for n in (10, 11, 12)])
 tags = st.dictionaries(st.integers(20, 300), st.binary(max_size=3), min_size=1, max_size=2)
 unknown_tags = st.one_of(st.none(), st.none(), st.none(), tags)   # mostly none
-endpoint = st.builds(BrokerEndpoint, name=small(['PLAINTEXT', 'OTHER']), host=st.text(max_size=5), port=st.integers(0, 65535))
+endpoint = st.builds(BrokerEndpoint, name=small(['PLAINTEXT', 'OTHER']), host=st.text(max_size=5),
+                     port=st.integers(0, 65535))
 endpoints, dirs = st.lists(endpoint, max_size=2), st.lists(directory_ids, max_size=2)
-names, principals, ids = small(['a', 'b', 'ö', 'a.b']), small(['User:a', 'User:ö']), small([bytes([n]) * 16 for n in range(20, 23)])
+names, principals, ids = small(['a', 'b', 'ö', 'a.b']), small(['User:a',
+                                                               'User:ö']), small([bytes([n]) * 16 for n in range(20,
+                                                                   23)])
 DIRECTORIES_FROM, ELR_FROM = 1, 2   # the versions of partition records from which on they speak of these
 
 def changes(now, topic_id, partition_id, version):
@@ -168,7 +185,8 @@ def births(topic_id, version):
     def fields(replicas, directories, **rest):
         told = directories[:len(replicas)] if version >= DIRECTORIES_FROM else []
         return PartitionRecord(topic_id=topic_id, replicas=replicas, directories=told, **rest)
-    few, seldom = small([[1], [1, 2, 3]]), small([None] * 5 + [[1], [2, 3]])   # so that many records begin alike, and few have tags
+    # so that many records begin alike, and few have tags
+    few, seldom = small([[1], [1, 2, 3]]), small([None] * 5 + [[1], [2, 3]])
     elr = dict(eligible_leader_replicas=seldom, last_known_elr=seldom) if version >= ELR_FROM else {}
     return st.builds(fields, few, small([[], [bytes([10]) * 16] * 3]), partition_id=st.integers(0, 2), isr=few,
                      leader=st.integers(-1, 2), leader_epoch=small([0, 7]), partition_epoch=small([0, 9]),
@@ -179,27 +197,34 @@ def others(now):
     builds, just = st.builds, st.just
     entity = builds(EntityData, entity_type=small(['user', 'ip']), entity_name=st.none() | names)
     found = [
-        (builds(RegisterBrokerRecord, broker_id=st.integers(1, 3), broker_epoch=st.integers(0, 99), end_points=endpoints,
+        (builds(RegisterBrokerRecord, broker_id=st.integers(1, 3), broker_epoch=st.integers(0, 99),
+                end_points=endpoints,
                 rack=small([None, 'r']), fenced=st.booleans(), in_controlled_shutdown=st.booleans(), log_dirs=dirs,
                 unknown_tags=unknown_tags), 3),
-        (builds(ConfigRecord, resource_type=small([2, 4, 32]), resource_name=names, name=small('xy'), value=small([None, '', '1'])), 0),
+        (builds(ConfigRecord, resource_type=small([2, 4, 32]), resource_name=names, name=small('xy'),
+                value=small([None, '', '1'])), 0),
         (builds(FeatureLevelRecord, name=names, feature_level=st.integers(0, 3)), 0),
         (builds(ProducerIdsRecord, next_producer_id=st.integers(0, 2**63 - 1)), 0),
-        (builds(ClientQuotaRecord, entity=st.lists(entity, min_size=1, max_size=2, unique_by=lambda e: e.entity_type), key=small('kl'),
+        (builds(ClientQuotaRecord, entity=st.lists(entity, min_size=1, max_size=2, unique_by=lambda e: e.entity_type),
+                key=small('kl'),
                 value=st.floats(allow_nan=False), remove=st.booleans()), 0),
         (builds(UserScramCredentialRecord, name=names, mechanism=st.integers(1, 2), salt=st.binary(max_size=3),
                 iterations=st.integers(1, 9)), 0),
         (builds(AccessControlEntryRecord, id=ids, principal=names), 0),
-        (builds(DelegationTokenRecord, owner=principals, requester=principals, renewers=st.lists(principals, max_size=2),
+        (builds(DelegationTokenRecord, owner=principals, requester=principals,
+                renewers=st.lists(principals, max_size=2),
                 token_id=names), 0),
-        (builds(RegisterControllerRecord, controller_id=st.integers(1, 2), incarnation_id=ids, end_points=endpoints), 0),
+        (builds(RegisterControllerRecord, controller_id=st.integers(1, 2), incarnation_id=ids, end_points=endpoints),
+         0),
         (builds(NoOpRecord, unknown_tags=unknown_tags), 0),
         (builds(ZkMigrationStateRecord), 0)]
-    found += [(just(RemoveUserScramCredentialRecord(mechanism=mechanism, name=name)), 0) for mechanism, name in now.scram]
+    found += [(just(RemoveUserScramCredentialRecord(mechanism=mechanism, name=name)), 0) for mechanism,
+              name in now.scram]
     found += [(just(RemoveAccessControlEntryRecord(id=i)), 0) for i in now.acls]
     found += [(just(RemoveDelegationTokenRecord(token_id=i)), 0) for i in now.tokens]
     for i, epoch in [(i, broker['epoch']) for i, broker in now.brokers.items()]:
-        found += [(builds(BrokerRegistrationChangeRecord, broker_id=just(i), broker_epoch=just(epoch), fenced=st.integers(-1, 1),
+        found += [(builds(BrokerRegistrationChangeRecord, broker_id=just(i), broker_epoch=just(epoch),
+                          fenced=st.integers(-1, 1),
                           in_controlled_shutdown=st.integers(0, 1), log_dirs=dirs, unknown_tags=unknown_tags), 2),
                   (just(UnregisterBrokerRecord(broker_id=i, broker_epoch=epoch)), 0),
                   (just(FenceBrokerRecord(id=i, epoch=epoch)), 0),
@@ -242,8 +267,10 @@ def histories(draw, most=30):
         elif kind == 'remove': record = RemoveTopicRecord(topic_id=draw(small(sorted(now.topics))))
         elif kind == 'partition': record = draw(births(draw(small(sorted(now.topics))), version))
         elif kind == 'change': record = draw(changes(now, *draw(small(partitions)), version))
-        elif kind == 'clear': record = ClearElrRecord(topic_name=draw(small(['', *(topic['name'] for topic in now.topics.values())])))
-        elif kind == 'begin': record, shadow = BeginTransactionRecord(name=draw(small([None, 'x']))), copy.deepcopy(committed)
+        elif kind == 'clear':
+            record = ClearElrRecord(topic_name=draw(small(['', *(topic['name'] for topic in now.topics.values())])))
+        elif kind == 'begin':
+            record, shadow = BeginTransactionRecord(name=draw(small([None, 'x']))), copy.deepcopy(committed)
         elif kind == 'end': record, committed, shadow = EndTransactionRecord(), shadow, None
         elif kind == 'abort': record, shadow = AbortTransactionRecord(reason=draw(small([None, 'x']))), None
         else:
@@ -255,8 +282,10 @@ def histories(draw, most=30):
 
 
 def batch_of(entries, base: int, attributes: int = 0, epoch: int = 0, key=None) -> Written:
-    records = [Record(offset_delta=i, timestamp_delta=i * 100, key=key, value=entry.value) for i, entry in enumerate(entries)]
-    raw = write_batch(records, base_offset=base, attributes=attributes, partition_leader_epoch=epoch, base_timestamp=1_700_000_000_000)
+    records = [Record(offset_delta=i, timestamp_delta=i * 100, key=key, value=entry.value) for i,
+               entry in enumerate(entries)]
+    raw = write_batch(records, base_offset=base, attributes=attributes, partition_leader_epoch=epoch,
+                      base_timestamp=1_700_000_000_000)
     return Written(base, base + len(entries) - 1, raw, entries)
 
 def control_batch(kind: int, message, base: int) -> Written:
@@ -266,7 +295,8 @@ def control_batch(kind: int, message, base: int) -> Written:
 
 @st.composite
 def logs(draw, most=30):
-    "A history in batches of any size, some of them compressed, control batches between them, in segments of any size: lists of batches."
+    """A history in batches of any size, some of them compressed, control batches between them, in segments of any size:
+    lists of batches."""
     entries, base, segments = draw(histories(most)), 0, [[]]
     while entries:
         if draw(st.integers(0, 5)) == 0:
@@ -294,7 +324,8 @@ class Directory:
     def write(self, segments, base: int = 0):
         "A file for each segment, named by the offset of its first batch, or by where one would go on."
         for segment in segments:
-            (self.path/f'{segment[0].base if segment else base:020}.log').write_bytes(b''.join(batch.raw for batch in segment))
+            (self.path/f'{segment[0].base if segment else base:020}.log').write_bytes(b''.join(batch.raw for batch
+                in segment))
             base = segment[-1].last + 1 if segment else base
 
 
@@ -303,7 +334,8 @@ def snapshot(plain: Plain) -> list[Entry]:
     records = [(FeatureLevelRecord(name=name, feature_level=level), 0) for name, level in plain.features.items()]
     for topic_id, topic in plain.topics.items():
         records.append((TopicRecord(name=topic['name'], topic_id=topic_id), 0))
-        records += [(PartitionRecord(topic_id=topic_id, partition_id=n, **state), 2) for n, state in topic['partitions'].items()]
+        records += [(PartitionRecord(topic_id=topic_id, partition_id=n, **state), 2) for n,
+                    state in topic['partitions'].items()]
     for broker_id, b in plain.brokers.items():
         points = [BrokerEndpoint(name=name, host=host, port=port) for name, host, port in b['end_points']]
         records.append((RegisterBrokerRecord(broker_id=broker_id, broker_epoch=b['epoch'], fenced=b['fenced'],
@@ -318,13 +350,15 @@ def snapshot(plain: Plain) -> list[Entry]:
         records.append((UserScramCredentialRecord(mechanism=mechanism, name=name, iterations=n), 0))
     records += [(AccessControlEntryRecord(id=i, principal=principal), 0) for i, principal in plain.acls.items()]
     records += [(DelegationTokenRecord(token_id=i, owner=owner), 0) for i, owner in plain.tokens.items()]
-    records += [(RegisterControllerRecord(controller_id=i, incarnation_id=incarnation), 0) for i, incarnation in plain.controllers.items()]
+    records += [(RegisterControllerRecord(controller_id=i, incarnation_id=incarnation), 0) for i,
+                incarnation in plain.controllers.items()]
     records += [(ProducerIdsRecord(next_producer_id=plain.next_producer_id), 0)]
     return [Entry(record, '', write_value(record, version)) for record, version in records]
 
 def checkpoint(plain: Plain) -> bytes:
     entries = snapshot(plain)
-    first, last = control_batch(3, SnapshotHeaderRecord(), 0), control_batch(4, SnapshotFooterRecord(), 1 + len(entries))
+    first, last = control_batch(3, SnapshotHeaderRecord(), 0), control_batch(4, SnapshotFooterRecord(),
+        1 + len(entries))
     return first.raw + batch_of(entries, 1).raw + last.raw
 
 def in_transaction(entries) -> bool:
@@ -342,7 +376,8 @@ def change(topic_id=TOPIC, partition_id=0, version=2, **fields):
     return write_value(PartitionChangeRecord(topic_id=topic_id, partition_id=partition_id, **fields), version)
 
 A_TOPIC, A_CHANGE = topic('a', TOPIC), change(leader=2)
-A_PARTITION = write_value(PartitionRecord(topic_id=TOPIC, partition_id=0, replicas=[1, 2, 3], isr=[1], leader=1, leader_epoch=5,
+A_PARTITION = write_value(PartitionRecord(topic_id=TOPIC, partition_id=0, replicas=[1, 2, 3], isr=[1], leader=1,
+                                          leader_epoch=5,
                                           partition_epoch=7, directories=[bytes([n]) * 16 for n in (10, 11, 12)]), 2)
 KEY_ENDS = 23   # of a partition record or change: the envelope, partition_id and topic_id
 
@@ -358,8 +393,10 @@ NONSENSE = {
     'a broker that never registered is fenced': write_value(FenceBrokerRecord(id=9), 0),
     'and changed': write_value(BrokerRegistrationChangeRecord(broker_id=9), 0),
     'nothing': b'', 'half an envelope': b'\x01', 'most of an envelope': b'\x01\x02', 'an endless envelope': b'\xff' * 9,
-    'a topic, cut off': A_TOPIC[:-1], 'a partition, cut off early': A_PARTITION[:10], 'a partition, cut off late': A_PARTITION[:-1],
-    'the envelope of a change': A_CHANGE[:3], 'a change, cut off early': A_CHANGE[:9], 'a change, cut off late': A_CHANGE[:-1],
+    'a topic, cut off': A_TOPIC[:-1], 'a partition, cut off early': A_PARTITION[:10],
+    'a partition, cut off late': A_PARTITION[:-1],
+    'the envelope of a change': A_CHANGE[:3], 'a change, cut off early': A_CHANGE[:9],
+    'a change, cut off late': A_CHANGE[:-1],
     'a leader in one byte': A_CHANGE[:KEY_ENDS] + bytes([1, 1, 1, 0]),
     'a recovery state in four bytes': A_CHANGE[:KEY_ENDS] + bytes([1, 5, 4, 0, 0, 0, 0]),
     'an empty list in five bytes': A_CHANGE[:KEY_ENDS] + bytes([1, 0, 5, 1, 0, 0, 0, 0]),

@@ -7,8 +7,10 @@ from kafka_scratch.cluster.records import PartitionRecord, TopicRecord
 
 class GivenLogs:
     "Logs by topic and number, all of them led by this node."
-    def __init__(self, held: dict, error: int = 0, leader_epoch: int = 0): self.held, self.error, self.leader_epoch = held, error, leader_epoch
-    def find(self, topic, number: int) -> Hosted: return Hosted(self.held[topic.name, number], self.error, leader_epoch=self.leader_epoch)
+    def __init__(self, held: dict, error: int = 0, leader_epoch: int = 0):
+        self.held, self.error, self.leader_epoch = held, error, leader_epoch
+    def find(self, topic, number: int) -> Hosted:
+        return Hosted(self.held[topic.name, number], self.error, leader_epoch=self.leader_epoch)
 
 
 def image_of(partitions) -> Image:

@@ -57,7 +57,8 @@ class Report:
     def __init__(self, config):
         self.config, self.started, self.shown = config, time.monotonic(), 0
         self.rows, self.seconds, self.tests = known(), Counter(), Counter()
-        self.expected, self.current = {}, {}     # part → how many tests it has; the parts that have begun and aren't done
+        # part → how many tests it has; the parts that have begun and aren't done
+        self.expected, self.current = {}, {}
         self.reasons, self.modules, self.failed = Counter(), defaultdict(list), 0
 
     # --- While it runs ---
@@ -71,17 +72,21 @@ class Report:
 
     def pytest_report_teststatus(self, report, config):
         "No dots: thirteen thousand of them tell nobody anything."
-        if report.when == 'call' and report.passed and not hasattr(report, 'wasxfail') and config.option.verbose < 1: return 'passed', '', 'PASSED'
-        if report.skipped and not hasattr(report, 'wasxfail') and config.option.verbose < 1: return 'skipped', '', 'SKIPPED'
+        if report.when == 'call' and report.passed and not hasattr(report, 'wasxfail') and config.option.verbose < 1:
+            return 'passed', '', 'PASSED'
+        if report.skipped and not hasattr(report, 'wasxfail') and config.option.verbose < 1:
+            return 'skipped', '', 'SKIPPED'
 
     def pytest_runtest_logreport(self, report):
         part = part_of(report.nodeid)
         self.seconds[part] += report.duration
-        if report.skipped and not hasattr(report, 'wasxfail'): self.reasons[report.longrepr[2].removeprefix('Skipped: ')] += 1
+        if report.skipped and not hasattr(report, 'wasxfail'):
+            self.reasons[report.longrepr[2].removeprefix('Skipped: ')] += 1
         if report.failed: self.failed += 1
         if report.when != 'teardown': return
         self.tests[part] += 1
-        self.current = {key: value for key, value in {**self.current, part: None}.items() if self.tests[key] < self.expected.get(key, 0)}
+        self.current = {key: value for key,
+                        value in {**self.current, part: None}.items() if self.tests[key] < self.expected.get(key, 0)}
         self.show()
 
     def pytest_collectreport(self, report):
@@ -103,7 +108,8 @@ class Report:
         if now - self.shown < (0.5 if terminal else 15) or self.config.option.verbose > 0: return
         share, rest = self.forecast()
         self.shown = now
-        line = (f'{share:4.0%}  {sum(self.tests.values()):,} of {sum(self.expected.values()):,} tests{f", {self.failed} FAILED" if self.failed else ""}; '
+        line = (
+            f'{share:4.0%}  {sum(self.tests.values()):,} of {sum(self.expected.values()):,} tests{f", {self.failed} FAILED" if self.failed else ""}; '
                 f'{span(now - self.started)} gone, about {span(rest)} to go  ({", ".join(Path(part).name.split("::")[-1] for part in list(self.current)[-3:])})')
         reporter = self.config.pluginmanager.get_plugin('terminalreporter')
         if terminal: reporter.write('\r' + line[:reporter._tw.fullwidth - 1].ljust(reporter._tw.fullwidth - 1))
@@ -132,12 +138,14 @@ class Report:
         DURATIONS.write_text(lines.replace('[\n   ', '[').replace(',\n   ', ', ').replace('\n  ]', ']') + '\n')
 
     def pytest_terminal_summary(self, terminalreporter):
-        say, nothing = terminalreporter.write_line, sum(count for reason, count in self.reasons.items() if reason.startswith(NOTHING))
+        say, nothing = terminalreporter.write_line, sum(count for reason,
+                                                        count in self.reasons.items() if reason.startswith(NOTHING))
         left_out = self.left_out()
         if not left_out and not nothing: return
         terminalreporter.section('left out')
         for reason, count in left_out.items():
-            how = './test.sh --all' if reason.startswith(LATER) else './test.sh --all, if it can be had here' if not ALL else 'this is missing here'
+            how = './test.sh --all' if reason.startswith(
+                LATER) else './test.sh --all, if it can be had here' if not ALL else 'this is missing here'
             say(f'{count:7,}  {reason.removeprefix(LATER):<80}  {how}')
         if nothing: say(f'{nothing:7,}  for which there is nothing to test (a client that can\'t do a job, mostly)')
         if left_out and ALL and os.environ.get('CI'): say('In CI nothing may be missing: this run has failed.')

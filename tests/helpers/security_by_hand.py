@@ -28,12 +28,14 @@ USERS = {'admin': 'admin-secret', 'alice': 'alice-secret', 'bob': 'bob-secret'}
 PLAIN_MODULE = 'org.apache.kafka.common.security.plain.PlainLoginModule'
 JAAS = f'{PLAIN_MODULE} required ' + ' '.join(f'user_{name}="{password}"' for name, password in USERS.items()) + ';'
 AUTHORIZER = 'org.apache.kafka.metadata.authorizer.StandardAuthorizer'
-needs_openssl = pytest.mark.skipif(shutil.which('openssl') is None, reason='no openssl command to make certificates with')
+needs_openssl = pytest.mark.skipif(shutil.which('openssl') is None,
+                                   reason='no openssl command to make certificates with')
 
 
 def framed(request, version: int, flexible: bool, correlation_id: int = 1) -> bytes:
     "A request with its length and its header."
-    header = RequestHeader(api_key=request.API_KEY, api_version=version, correlation_id=correlation_id, client_id='by hand')
+    header = RequestHeader(api_key=request.API_KEY, api_version=version, correlation_id=correlation_id,
+                           client_id='by hand')
     frame = header.encode(2 if flexible else 1) + request.encode(version)
     return Int32.write(len(frame)) + frame
 
@@ -43,7 +45,8 @@ def plain(name: str, password: str, behalf: str = '') -> bytes: return f'{behalf
 
 class Prover:
     "The client's side of SCRAM, written from RFC 5802 alone."
-    def __init__(self, name: str, password: str, mechanism: str = 'SCRAM-SHA-256', nonce: str = 'fyko+d2lbbFgONRv9qkxdawL'):
+    def __init__(self, name: str, password: str, mechanism: str = 'SCRAM-SHA-256',
+                 nonce: str = 'fyko+d2lbbFgONRv9qkxdawL'):
         self.password, self.hash = password.encode(), {'SCRAM-SHA-256': 'sha256', 'SCRAM-SHA-512': 'sha512'}[mechanism]
         self.bare = f'n={name.replace("=", "=3D").replace(",", "=2C")},r={nonce}'
         self.nonce = nonce
@@ -59,7 +62,8 @@ class Prover:
         without = f'c=biws,r={parts["r"]}'
         everything = f'{self.bare},{said},{without}'.encode()
         signature = hmac.digest(hashlib.new(self.hash, client_key).digest(), everything, self.hash)
-        self.expected = b'v=' + base64.b64encode(hmac.digest(hmac.digest(salted, b'Server Key', self.hash), everything, self.hash))
+        self.expected = b'v=' + base64.b64encode(hmac.digest(hmac.digest(salted, b'Server Key', self.hash), everything,
+                                                             self.hash))
         proof = bytes(a ^ b for a, b in zip(client_key, signature))
         return f'{without},p={base64.b64encode(proof).decode()}'.encode()
 
@@ -100,7 +104,9 @@ class Certificates:
     "An authority and what it signs, made now, with the openssl command."
     def __init__(self, place: Path):
         self.place = place
-        for name in ('us', 'others'): self.openssl('req', '-x509', *NEW_KEY, '-keyout', f'{name}.key', '-out', f'{name}.crt', '-days', '2', '-subj', f'/CN={name}')
+        for name in ('us', 'others'):
+            self.openssl('req', '-x509', *NEW_KEY, '-keyout', f'{name}.key', '-out', f'{name}.crt', '-days', '2',
+                         '-subj', f'/CN={name}')
         self.make('broker', '/CN=localhost')
         self.make('alice', '/O=Sample, Inc./CN=alice')
         self.make('mallory', '/O=Sample, Inc./CN=alice', signer='others')
@@ -108,14 +114,18 @@ class Certificates:
         self.openssl('ec', '-aes128', '-passout', 'pass:key-secret', '-in', 'broker.key', '-out', 'locked.key')
         (place/'locked.pem').write_text((place/'locked.key').read_text() + (place/'broker.crt').read_text())
 
-    def openssl(self, *arguments): subprocess.run(['openssl', *arguments], cwd=self.place, check=True, capture_output=True, timeout=PATIENCE)
+    def openssl(self, *arguments):
+        subprocess.run(['openssl', *arguments], cwd=self.place, check=True, capture_output=True, timeout=PATIENCE)
 
-    def make(self, name: str, subject: str, signer: str = 'us', days: str = '2', extension: str = 'subjectAltName=DNS:localhost,IP:127.0.0.1'):
+    def make(self, name: str, subject: str, signer: str = 'us', days: str = '2',
+             extension: str = 'subjectAltName=DNS:localhost,IP:127.0.0.1'):
         (self.place/'names').write_text(extension)
         self.openssl('req', *NEW_KEY, '-keyout', f'{name}.key', '-out', f'{name}.csr', '-subj', subject)
-        self.openssl('x509', '-req', '-in', f'{name}.csr', '-CA', f'{signer}.crt', '-CAkey', f'{signer}.key', '-CAcreateserial', '-days', days,
+        self.openssl('x509', '-req', '-in', f'{name}.csr', '-CA', f'{signer}.crt', '-CAkey', f'{signer}.key',
+                     '-CAcreateserial', '-days', days,
                      '-out', f'{name}.crt', '-extfile', 'names')
-        (self.place/f'{name}.pem').write_text((self.place/f'{name}.key').read_text() + (self.place/f'{name}.crt').read_text())
+        (self.place/f'{name}.pem').write_text((self.place/f'{name}.key').read_text()
+                                              + (self.place/f'{name}.crt').read_text())
 
     def client(self, name: str | None = None, trusts: str = 'us') -> ssl.SSLContext:
         "What a client needs for TLS."
@@ -125,7 +135,8 @@ class Certificates:
 
     def settings(self) -> dict[str, str]:
         "What the broker needs."
-        return {'ssl.keystore.type': 'PEM', 'ssl.keystore.location': self.place/'broker.pem', 'ssl.truststore.type': 'PEM',
+        return {'ssl.keystore.type': 'PEM', 'ssl.keystore.location': self.place/'broker.pem',
+                'ssl.truststore.type': 'PEM',
                 'ssl.truststore.location': self.place/'us.crt'}
 
 NEW_KEY = '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes'
@@ -141,20 +152,24 @@ class Doors:
 
 @contextlib.contextmanager
 def doors(place: Path, certificates: Certificates | None, *, env=None, **settings):
-    "Starts a broker with PLAINTEXT (which is for super users), SASL_PLAINTEXT, SHORT (sessions of two seconds), and with certificates SSL, REQUIRED and SASL_SSL."
+    """Starts a broker with PLAINTEXT (which is for super users), SASL_PLAINTEXT, SHORT (sessions of two seconds), and
+    with certificates SSL, REQUIRED and SASL_SSL."""
     protocols = {'PLAINTEXT': 'PLAINTEXT', 'SASL_PLAINTEXT': 'SASL_PLAINTEXT', 'SHORT': 'SASL_PLAINTEXT'}
     if certificates: protocols |= {'SSL': 'SSL', 'REQUIRED': 'SSL', 'SASL_SSL': 'SASL_SSL'}
     ports = {name: free_port() for name in protocols}
     lines = {
-        'node.id': 1, 'process.roles': 'broker,controller', 'log.dirs': place/'logs', 'auto.create.topics.enable': 'false',
+        'node.id': 1, 'process.roles': 'broker,controller', 'log.dirs': place/'logs',
+        'auto.create.topics.enable': 'false',
         'listeners': ','.join(f'{name}://localhost:{port}' for name, port in ports.items()),
         'listener.security.protocol.map': ','.join(f'{name}:{protocol}' for name, protocol in protocols.items()),
         'sasl.enabled.mechanisms': 'PLAIN,SCRAM-SHA-256,SCRAM-SHA-512',
         'authorizer.class.name': AUTHORIZER, 'super.users': 'User:ANONYMOUS;User:admin',
         'listener.name.ssl.ssl.client.auth': 'requested', 'listener.name.required.ssl.client.auth': 'required',
-        'listener.name.short.connections.max.reauth.ms': 2000, 'offsets.topic.replication.factor': 1, 'offsets.topic.num.partitions': 2,
+        'listener.name.short.connections.max.reauth.ms': 2000, 'offsets.topic.replication.factor': 1,
+        'offsets.topic.num.partitions': 2,
         'transaction.state.log.num.partitions': 2, 'group.initial.rebalance.delay.ms': 0}
-    lines |= {f'listener.name.{name.lower()}.plain.sasl.jaas.config': JAAS for name in protocols if 'SASL' in protocols[name]}
+    lines |= {f'listener.name.{name.lower()}.plain.sasl.jaas.config': JAAS for name in protocols if 'SASL'
+              in protocols[name]}
     if certificates: lines |= certificates.settings()
     lines |= settings
     place.mkdir(parents=True, exist_ok=True)
@@ -165,7 +180,8 @@ def doors(place: Path, certificates: Certificates | None, *, env=None, **setting
         with contextlib.suppress(AssertionError): process.stop()
         raise
     process.check_end()
-    for secret in (*USERS.values(), 'pencil', 'PRIVATE'): assert secret not in process.stdout + process.stderr, 'a secret, for everybody to read'
+    for secret in (*USERS.values(), 'pencil', 'PRIVATE'):
+        assert secret not in process.stdout + process.stderr, 'a secret, for everybody to read'
 
 
 # --- Nodes without sockets --------------------------------------------------------------------------------------------
@@ -182,7 +198,8 @@ class Disk:
 
 def security_node(secured: bool = True) -> Node:
     "A node with an authorizer, and a controller without a disk."
-    apis, image = (describe_acls, create_acls, delete_acls, describe_client_quotas, describe_user_scram_credentials, alter_user_scram_credentials), Image()
+    apis, image = (describe_acls, create_acls, delete_acls, describe_client_quotas, describe_user_scram_credentials,
+                   alter_user_scram_credentials), Image()
     node = Node(apis, image=image, controller=Disk(image))
     if secured: node.authorizer = Authorizer(AclConfig(frozenset({'User:ANONYMOUS'}), False), lambda: image)
     return node
@@ -197,17 +214,22 @@ def without_words(value):
     "A message without the texts of refusals: Kafka's are full of addresses in its memory."
     if isinstance(value, list): return [without_words(each) for each in value]
     if not isinstance(value, Message): return value
-    return type(value)(**{f.name: None if f.name == 'error_message' else without_words(getattr(value, f.name)) for f in value.FIELDS})
+    return type(value)(**{f.name: None if f.name == 'error_message' else without_words(getattr(value,
+        f.name)) for f in value.FIELDS})
 
 
-QUOTAS = [({'user': 'u1'}, 'producer_byte_rate', 1024.), ({'user': 'u1'}, 'consumer_byte_rate', 2048.), ({'user': None}, 'request_percentage', 50.),
-          ({'user': 'u1', 'client-id': 'c1'}, 'producer_byte_rate', 7.), ({'client-id': None}, 'producer_byte_rate', 8.), ({'ip': '10.0.0.1'}, 'connection_creation_rate', 9.)]
+QUOTAS = [({'user': 'u1'}, 'producer_byte_rate', 1024.), ({'user': 'u1'}, 'consumer_byte_rate', 2048.),
+          ({'user': None}, 'request_percentage', 50.),
+          ({'user': 'u1', 'client-id': 'c1'}, 'producer_byte_rate', 7.),
+          ({'client-id': None}, 'producer_byte_rate', 8.), ({'ip': '10.0.0.1'}, 'connection_creation_rate', 9.)]
 
 
 def acl_node() -> Node:
-    "A node with an authorizer and some quotas. `secured` and `disabled`: authorizer and image of it, and of another one that has neither."
+    """A node with an authorizer and some quotas. `secured` and `disabled`: authorizer and image of it, and of another
+    one that has neither."""
     node, other = security_node(), security_node(secured=False)
-    node.controller.write([ClientQuotaRecord(entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()], key=key, value=value)
+    node.controller.write([ClientQuotaRecord(entity=[EntityData(entity_type=kind, entity_name=name) for kind,
+                                                     name in entity.items()], key=key, value=value)
                            for entity, key, value in QUOTAS])
     node.secured, node.disabled = (node.authorizer, node.image), (other.authorizer, other.image)
     return node

@@ -20,13 +20,15 @@ LATER = 'for --all: '               # how the reason of a test begins that only 
 
 
 def later(what: str):
-    "A mark for tests that only the whole run has time for; `what` is the line of the closing table in which they are counted."
+    """A mark for tests that only the whole run has time for; `what` is the line of the closing table in which they are
+    counted."""
     return pytest.mark.skipif(not ALL, reason=LATER + what)
 
 
 long = later('kills, crashes, long sequences, large files')
 on_spark = later('on Spark, beyond the reading of tables')
-SMALL_ON_SPARK = 'test_source', 'test_session'    # of the tests that share a Spark session, the small run has those of these files
+# of the tests that share a Spark session, the small run has those of these files
+SMALL_ON_SPARK = 'test_source', 'test_session'
 
 
 def kafka_absent() -> str | None:
@@ -37,7 +39,10 @@ def kafka_absent() -> str | None:
 def jars_absent() -> str | None:
     "Why Kafka's jars can't be looked into, if they can't: for that, no Java is needed."
     if not ALL: return f'{LATER}beside Apache Kafka'
-    try: return None if list(real_kafka.libs().glob('kafka-metadata-*.jar')) else f"no jar of Kafka's metadata in {real_kafka.libs()}"
+    try:
+        return (None
+                if list(real_kafka.libs().glob('kafka-metadata-*.jar'))
+                else f"no jar of Kafka's metadata in {real_kafka.libs()}")
     except real_kafka.KafkaAbsent as reason: return str(reason)
 
 
@@ -47,9 +52,11 @@ needs_kafka = pytest.mark.skipif(bool(kafka_absent()), reason=str(kafka_absent()
 def spark_absent() -> str | None:
     """Why tests that read logs with Spark, or with what comes with it, can't run, if they can't.
 
-    A module in which nothing runs then skips itself, there and not here: pytest-xdist counts what comes from one line once.
+    A module in which nothing runs then skips itself, there and not here: pytest-xdist counts what comes from one line
+    once.
     """
-    missing = [name for name in ('pyspark', 'numba', 'pyarrow', 'pandas', 'crc32c') if importlib.util.find_spec(name) is None]
+    missing = [name for name in ('pyspark', 'numba', 'pyarrow', 'pandas',
+                                 'crc32c') if importlib.util.find_spec(name) is None]
     return f'no {missing[0]}: the packages for Spark are not installed' if missing else None
 
 

@@ -1,4 +1,5 @@
-"A Spark cluster as its users have it: a master and workers, each a process of its own, and the package installed from a wheel."
+"""A Spark cluster as its users have it: a master and workers, each a process of its own, and the package installed from
+a wheel."""
 import os
 import shutil
 import signal
@@ -16,27 +17,33 @@ PATIENCE = 300   # seconds: never what a test measures, only when it gives up
 
 
 def build_wheel(directory: Path) -> Path:
-    "The project as a wheel, built from a copy: nothing is left behind in the checkout, and nothing old is taken from it."
+    """The project as a wheel, built from a copy: nothing is left behind in the checkout, and nothing old is taken from
+    it."""
     source = directory/'source'
     shutil.copytree(ROOT/'kafka_scratch', source/'kafka_scratch', ignore=shutil.ignore_patterns('__pycache__'))
-    for name in 'setup.py', 'pyproject.toml', 'settings.ini', 'MANIFEST.in', 'README.md', 'LICENSE': shutil.copy(ROOT/name, source)
-    run(sys.executable, '-m', 'pip', 'wheel', '--quiet', '--no-deps', '--no-build-isolation', '--no-index', '--wheel-dir', directory, source)
+    for name in 'setup.py', 'pyproject.toml', 'settings.ini', 'MANIFEST.in', 'README.md', 'LICENSE':
+        shutil.copy(ROOT/name, source)
+    run(sys.executable, '-m', 'pip', 'wheel', '--quiet', '--no-deps', '--no-build-isolation', '--no-index',
+        '--wheel-dir', directory, source)
     return next(directory.glob('kafka_scratch-*.whl'))
 
 
 def environment_with(wheel: Path, directory: Path) -> Path:
-    "The Python of a new virtual environment with the wheel in it. Everything else is that of this environment, by a line that names its place."
+    """The Python of a new virtual environment with the wheel in it. Everything else is that of this environment, by a
+    line that names its place."""
     import pyspark
     run(sys.executable, '-m', 'venv', '--without-pip', directory)
     python = directory/'bin'/'python'
     run(sys.executable, '-m', 'pip', '--python', python, 'install', '--quiet', '--no-deps', '--no-index', wheel)
     site = next(directory.glob('lib/python*/site-packages'))
-    (site/'everything_else.pth').write_text(f'{Path(pyspark.__file__).parents[1]}\n')   # after this directory, and its own .pth files don't count
+    # after this directory, and its own .pth files don't count
+    (site/'everything_else.pth').write_text(f'{Path(pyspark.__file__).parents[1]}\n')
     return python
 
 
 def run(*command):
-    done = subprocess.run([os.fspath(word) for word in command], capture_output=True, text=True, timeout=PATIENCE, env=environment())
+    done = subprocess.run([os.fspath(word) for word in command], capture_output=True, text=True, timeout=PATIENCE,
+                          env=environment())
     assert done.returncode == 0, f'{command}\n{done.stdout}{done.stderr}'
 
 
@@ -44,7 +51,8 @@ def descendants(pid: int) -> list[int]:
     "The processes that this one has started, and theirs."
     parents = {}
     for path in Path('/proc').glob('[0-9]*/stat'):
-        with suppress(OSError): parents.setdefault(int(path.read_text().rpartition(')')[2].split()[1]), []).append(int(path.parent.name))
+        with suppress(OSError):
+            parents.setdefault(int(path.read_text().rpartition(')')[2].split()[1]), []).append(int(path.parent.name))
     found = list(parents.get(pid, ()))
     for child in found: found += parents.get(child, ())
     return found
@@ -68,13 +76,15 @@ class Cluster:
         import pyspark
         self.directory, self.number = directory, workers
         self.spark_class = Path(pyspark.__file__).parent/'bin'/'spark-class'
-        self.env = environment(JAVA_HOME=str(java_home), SPARK_LOCAL_IP='127.0.0.1', SPARK_DAEMON_MEMORY='256m', SPARK_CONF_DIR=str(directory),
+        self.env = environment(JAVA_HOME=str(java_home), SPARK_LOCAL_IP='127.0.0.1', SPARK_DAEMON_MEMORY='256m',
+                               SPARK_CONF_DIR=str(directory),
                                SPARK_PUBLIC_DNS='127.0.0.1', PYTHONPATH=None, SPARK_HOME=None, PYSPARK_PYTHON=None)
         self.workers: list[subprocess.Popen] = []
         self.seen: set[int] = set()   # all processes that were ever below a worker
 
     def start(self, name: str, *arguments) -> subprocess.Popen:
-        command = [self.spark_class, f'org.apache.spark.deploy.{name.split("-")[0]}', '--host', '127.0.0.1', '--webui-port', '0', *arguments]
+        command = [self.spark_class, f'org.apache.spark.deploy.{name.split("-")[0]}', '--host', '127.0.0.1',
+                   '--webui-port', '0', *arguments]
         return processes.start(command, self.directory/f'{name}.out', cwd=self.directory, env=self.env)
 
     def __enter__(self) -> 'Cluster':
@@ -96,7 +106,8 @@ class Cluster:
             number = len(self.workers)
             arguments = '--cores', '1', '--memory', '1g', '--work-dir', self.directory/f'work-{number}', self.master
             self.workers.append(self.start(f'worker.Worker-{number}', *arguments))
-        wait_until(lambda: self.log.read_text().count('Registering worker') == len(self.workers), 'the workers to come to the master', PATIENCE)
+        wait_until(lambda: self.log.read_text().count('Registering worker') == len(self.workers),
+                   'the workers to come to the master', PATIENCE)
         return self
 
     @property

@@ -1,6 +1,7 @@
 """Producers that are made to be killed: `python transaction_workers.py KIND PORT JOURNAL SEED NAME`.
 
-Each writes down, line by line and before anything else happens, what it is about to do and what it was told. A worker that can't go on ends;
+Each writes down, line by line and before anything else happens, what it is about to do and what it was told. A worker
+that can't go on ends;
 whoever has started it starts it again. What is true in the end is for the test to find out.
 """
 import faulthandler
@@ -9,7 +10,8 @@ import random
 import sys
 import time
 
-FAST = {'reconnect.backoff.ms': 20, 'reconnect.backoff.max.ms': 150, 'retry.backoff.ms': 20, 'socket.connection.setup.timeout.ms': 3000,
+FAST = {'reconnect.backoff.ms': 20, 'reconnect.backoff.max.ms': 150, 'retry.backoff.ms': 20,
+        'socket.connection.setup.timeout.ms': 3000,
         'topic.metadata.refresh.interval.ms': 2000, 'log_level': 0}
 TIMEOUT_MS = 12_000   # of a transaction
 
@@ -28,7 +30,8 @@ class Journal:
 def idempotent(port: int, journal: Journal, chance: random.Random, name: str):
     "Single records, as fast as they are acknowledged; at most a hundred at a time are on their way."
     from confluent_kafka import Producer
-    producer = Producer({**FAST, 'bootstrap.servers': f'127.0.0.1:{port}', 'enable.idempotence': True, 'linger.ms': 2, 'message.timeout.ms': 30_000})
+    producer = Producer({**FAST, 'bootstrap.servers': f'127.0.0.1:{port}', 'enable.idempotence': True, 'linger.ms': 2,
+                         'message.timeout.ms': 30_000})
     number, waiting = journal.last() + 1, set()
     def delivered(error, message):
         waiting.discard(int(message.key()))
@@ -36,7 +39,8 @@ def idempotent(port: int, journal: Journal, chance: random.Random, name: str):
     while True:
         journal.note('begin', number)
         waiting.add(number)
-        producer.produce('single', key=str(number), value=f'{name}/{number}', on_delivery=delivered, partition=number % 2)
+        producer.produce('single', key=str(number), value=f'{name}/{number}', on_delivery=delivered,
+                         partition=number % 2)
         number += 1
         while producer.poll(0.001) or len(waiting) > 100: pass
         time.sleep(0.002)
@@ -45,7 +49,8 @@ def idempotent(port: int, journal: Journal, chance: random.Random, name: str):
 def transactional(port: int, journal: Journal, chance: random.Random, name: str):
     "Transactions over two topics, some of which are aborted, with librdkafka."
     from confluent_kafka import KafkaException, Producer
-    producer = Producer({**FAST, 'bootstrap.servers': f'127.0.0.1:{port}', 'transactional.id': name, 'transaction.timeout.ms': TIMEOUT_MS, 'linger.ms': 1})
+    producer = Producer({**FAST, 'bootstrap.servers': f'127.0.0.1:{port}', 'transactional.id': name,
+                         'transaction.timeout.ms': TIMEOUT_MS, 'linger.ms': 1})
     insist(lambda: producer.init_transactions(5))
     number = journal.last() + 1
     while True:
@@ -54,7 +59,8 @@ def transactional(port: int, journal: Journal, chance: random.Random, name: str)
         try:
             producer.begin_transaction()
             for part in range(size):
-                for topic in ('left', 'right'): producer.produce(topic, f'{name}/{number}/{part}/{size}', partition=chance.randrange(2))
+                for topic in ('left', 'right'):
+                    producer.produce(topic, f'{name}/{number}/{part}/{size}', partition=chance.randrange(2))
             if chance.random() < 0.3: producer.flush(5)
             if commit: insist(lambda: producer.commit_transaction(5))
             else: insist(lambda: producer.abort_transaction(5))
@@ -69,8 +75,10 @@ def transactional(port: int, journal: Journal, chance: random.Random, name: str)
 def transactional_python(port: int, journal: Journal, chance: random.Random, name: str):
     "The same with kafka-python."
     from kafka import KafkaProducer
-    producer = KafkaProducer(bootstrap_servers=f'127.0.0.1:{port}', transactional_id=name, transaction_timeout_ms=TIMEOUT_MS, retry_backoff_ms=20,
-                             reconnect_backoff_ms=20, reconnect_backoff_max_ms=150, request_timeout_ms=5000, max_block_ms=8000, delivery_timeout_ms=10_000)
+    producer = KafkaProducer(bootstrap_servers=f'127.0.0.1:{port}', transactional_id=name,
+                             transaction_timeout_ms=TIMEOUT_MS, retry_backoff_ms=20,
+                             reconnect_backoff_ms=20, reconnect_backoff_max_ms=150, request_timeout_ms=5000,
+                             max_block_ms=8000, delivery_timeout_ms=10_000)
     producer.init_transactions()
     number = journal.last() + 1
     while True:
@@ -78,7 +86,8 @@ def transactional_python(port: int, journal: Journal, chance: random.Random, nam
         journal.note('begin', number, size)
         producer.begin_transaction()
         for part in range(size):
-            for topic in ('left', 'right'): producer.send(topic, f'{name}/{number}/{part}/{size}'.encode(), partition=chance.randrange(2))
+            for topic in ('left', 'right'):
+                producer.send(topic, f'{name}/{number}/{part}/{size}'.encode(), partition=chance.randrange(2))
         if commit: producer.commit_transaction()
         else: producer.abort_transaction()
         journal.note('committed' if commit else 'aborted', number)
@@ -90,8 +99,10 @@ def passing_on(port: int, journal: Journal, chance: random.Random, name: str):
     from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
     server = {**FAST, 'bootstrap.servers': f'127.0.0.1:{port}'}
     producer = Producer({**server, 'transactional.id': name, 'transaction.timeout.ms': TIMEOUT_MS, 'linger.ms': 1})
-    insist(lambda: producer.init_transactions(5))   # first: what a predecessor left open is decided before we look how far it came
-    consumer = Consumer({**server, 'group.id': name, 'isolation.level': 'read_committed', 'auto.offset.reset': 'earliest', 'enable.auto.commit': False})
+    # first: what a predecessor left open is decided before we look how far it came
+    insist(lambda: producer.init_transactions(5))
+    consumer = Consumer({**server, 'group.id': name, 'isolation.level': 'read_committed',
+                         'auto.offset.reset': 'earliest', 'enable.auto.commit': False})
     places = [TopicPartition('in', number) for number in range(2)]
     def start():
         found = insist(lambda: consumer.committed(places, 5))
@@ -120,10 +131,12 @@ class Whim(Exception): "Some transactions are aborted for no reason."
 
 
 def insist(call):
-    "Tries again as long as the error says that this may help. A call that doesn't return, though it was given 5 s, is the end."
+    """Tries again as long as the error says that this may help. A call that doesn't return, though it was given 5 s, is
+    the end."""
     from confluent_kafka import KafkaException
     while True:
-        faulthandler.dump_traceback_later(7, exit=True)   # librdkafka's send_offsets_to_transaction may hang when the broker restarts meanwhile
+        # librdkafka's send_offsets_to_transaction may hang when the broker restarts meanwhile
+        faulthandler.dump_traceback_later(7, exit=True)
         try: return call()
         except KafkaException as problem:
             print(f'{time.time():.3f}', problem, file=sys.stderr, flush=True)

@@ -73,7 +73,8 @@ def test_one_flipped_bit_is_noticed(data, draw):
 def test_any_kind_of_buffer(way, kind): assert way(kind(b'123456789' * 40)) == way(b'123456789' * 40)
 
 
-@pytest.mark.parametrize('name, expected', [('flipped-byte-in-value', [True, False, True]), ('flipped-byte-in-crc', [True, False, True]),
+@pytest.mark.parametrize('name, expected', [('flipped-byte-in-value', [True, False, True]),
+                                            ('flipped-byte-in-crc', [True, False, True]),
                                             ('flipped-byte-in-leader-epoch', [True] * 3)])
 def test_damaged_files(name, expected):
     assert [intact(batch) for batch in batches(SEGMENTS/'damaged'/name/'00000000000000000000.log')] == expected

@@ -14,7 +14,8 @@ from hypothesis import given, strategies as st
 import kafka_scratch
 from size import budget
 from kafka_scratch.log import compression
-from kafka_scratch.log.compression import (CODECS, MissingCodec, compress, decompress, decompress_gzip, decompress_lz4, decompress_snappy,
+from kafka_scratch.log.compression import (CODECS, MissingCodec, compress, decompress, decompress_gzip, decompress_lz4,
+                                           decompress_snappy,
                                        decompress_zstd, how_to_install, lz4_block, zstd_most)
 from kafka_scratch.wire.primitives import DecodeError, EncodeError, UnsignedVarint
 
@@ -42,11 +43,14 @@ def compressed_batches():
 
 BATCHES = list(compressed_batches())
 PLAIN = (SEGMENTS/'logs/seg.java-none-0/00000000000000000000.log').read_bytes()[395 + 61:]   # the third batch
-SQUEEZED = {codec: data for topic, _, _, _, codec, data in BATCHES if topic.startswith('seg.java-')}   # the last of each
+# the last of each
+SQUEEZED = {codec: data for topic, _, _, _, codec, data in BATCHES if topic.startswith('seg.java-')}
 
 # Texts with much, some and no repetition.
-texts = st.one_of(st.binary(max_size=300), st.builds(bytes.__mul__, st.binary(min_size=1, max_size=40), st.integers(1, 400)),
-                  st.lists(st.sampled_from([b'offset', b'leader', b'\x00\x00', b'kafka ', b'x']), max_size=200).map(b''.join))
+texts = st.one_of(st.binary(max_size=300), st.builds(bytes.__mul__, st.binary(min_size=1, max_size=40),
+                                                     st.integers(1, 400)),
+                  st.lists(st.sampled_from([b'offset', b'leader', b'\x00\x00', b'kafka ', b'x']),
+                           max_size=200).map(b''.join))
 
 
 def opened(function, *args):
@@ -102,7 +106,8 @@ def test_every_batch_as_cramjam_reads_it():
     whole = {GZIP: cramjam.gzip.decompress, LZ4: cramjam.lz4.decompress, ZSTD: cramjam.zstd.decompress}
     for *_, codec, data in BATCHES:
         if codec in whole: assert decompress(codec, data) == bytes(whole[codec](data))
-        elif not data.startswith(compression.XERIAL): assert decompress(codec, data) == bytes(cramjam.snappy.decompress_raw(data))
+        elif not data.startswith(compression.XERIAL):
+            assert decompress(codec, data) == bytes(cramjam.snappy.decompress_raw(data))
 
 
 @pytest.mark.parametrize('kind', [bytes, bytearray, memoryview])
@@ -125,7 +130,8 @@ def test_taught_decoders_read_what_compress_writes(text):
     for codec, taught in TAUGHT.items(): assert taught(compress(codec, text)) == text
 
 
-@pytest.mark.parametrize('size', [0, 1, 4, 59, 60, 61, 62, 256, 257, 32_767, 32_768, 32_769, 65_535, 65_536, 65_537, 200_000])
+@pytest.mark.parametrize('size', [0, 1, 4, 59, 60, 61, 62, 256, 257, 32_767, 32_768, 32_769, 65_535, 65_536, 65_537,
+                                  200_000])
 @pytest.mark.parametrize('codec', [SNAPPY, LZ4])
 def test_sizes_around_the_edges_with_and_without_cramjam(codec, size, monkeypatch):
     text = bytes(i * i >> 5 & 0xff for i in range(size))
@@ -156,8 +162,10 @@ def test_compress_gives_the_headers_that_kafka_writes():
 
 # --- Strangers --------------------------------------------------------------------------------------------------------
 
-starts = st.sampled_from([b'', compression.XERIAL + bytes([0, 0, 0, 1] * 2), bytes.fromhex('04224d18604082'), bytes.fromhex('04224d18'),
-                          bytes.fromhex('28b52ffd'), bytes.fromhex('28b52ffd0058'), bytes.fromhex('1f8b08000000000000ff')])
+starts = st.sampled_from([b'', compression.XERIAL + bytes([0, 0, 0, 1] * 2), bytes.fromhex('04224d18604082'),
+                          bytes.fromhex('04224d18'),
+                          bytes.fromhex('28b52ffd'), bytes.fromhex('28b52ffd0058'),
+                          bytes.fromhex('1f8b08000000000000ff')])
 
 
 @every_codec
@@ -203,7 +211,8 @@ def test_the_limit_is_exact_and_named(codec):
     squeezed = compress(codec, text)
     assert decompress(codec, squeezed, len(text)) == text
     for max_size in (0, 1, 1000, len(text) - 1):
-        with pytest.raises(DecodeError, match=f'{CODECS[codec]}: .*max_size, {max_size} bytes'): decompress(codec, squeezed, max_size)
+        with pytest.raises(DecodeError, match=f'{CODECS[codec]}: .*max_size, {max_size} bytes'):
+            decompress(codec, squeezed, max_size)
 
 
 def peak_memory(function, *args):
@@ -223,7 +232,8 @@ def test_bombs_stay_small(codec):
 def test_a_lie_about_the_size_reserves_nothing():
     result, peak = peak_memory(decompress, SNAPPY, UnsignedVarint.write(90_000_000) + b'\x00a')
     assert result is None and peak < 1_000_000
-    result, peak = peak_memory(decompress, LZ4, bytes.fromhex('04224d18 607000 03000000 1061 00 00000000'))   # blocks of 4 MB
+    # blocks of 4 MB
+    result, peak = peak_memory(decompress, LZ4, bytes.fromhex('04224d18 607000 03000000 1061 00 00000000'))
     assert result is None and peak < 100_000
 
 
@@ -239,7 +249,8 @@ def test_zstd_frames():
     single_segment = bytes.fromhex('28b52ffd 20 03 190000') + b'abc'
     checksum = bytes.fromhex('28b52ffd 04 58 190000') + b'abc' + bytes(4)
     assert decompress_zstd(single_segment) == b'abc' and zstd_most(single_segment) == zstd_most(checksum) == 3
-    with pytest.raises(DecodeError, match='zstd'): decompress_zstd(checksum)   # the sum is wrong, and the library says so
+    # the sum is wrong, and the library says so
+    with pytest.raises(DecodeError, match='zstd'): decompress_zstd(checksum)
     with pytest.raises(DecodeError, match='28b52ffd'): decompress_zstd(raw(b'abc') + b'junk')
 
 
@@ -254,7 +265,9 @@ def test_unknown_codecs():
 def test_missing_codec_says_what_to_install(monkeypatch):
     without_cramjam(monkeypatch)
     for function, data in ((decompress, SQUEEZED[ZSTD]), (compress, b'abc')):
-        with pytest.raises(MissingCodec, match=r"zstd needs Python 3.14 or the package cramjam: pip install '\S*\[fast\]'$"): function(ZSTD, data)
+        with pytest.raises(MissingCodec,
+                           match=r"zstd needs Python 3.14 or the package cramjam: pip install '\S*\[fast\]'$"):
+            function(ZSTD, data)
 
 
 def test_what_to_install_from_wherever_one_is(monkeypatch, tmp_path):
@@ -266,7 +279,8 @@ def test_what_to_install_from_wherever_one_is(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert how_to_install('spark') == f"pip install {shlex.quote(f'{ROOT}[spark]')}"
     monkeypatch.setattr(kafka_scratch, '__path__', [f'{tmp_path}/site-packages/kafka_scratch'])
-    assert re.fullmatch(r"pip install '?crc32c\S* '?cramjam\S* '?google-re2\S* '?uvloop\S* '?xxhash\S*", how_to_install('fast'))
+    assert re.fullmatch(r"pip install '?crc32c\S* '?cramjam\S* '?google-re2\S* '?uvloop\S* '?xxhash\S*",
+                        how_to_install('fast'))
     assert how_to_install('nothing') == "pip install '.[nothing]'"
 
 
@@ -289,4 +303,5 @@ def test_zstd_of_python_3_14(monkeypatch):
     assert decompress(ZSTD, SQUEEZED[ZSTD], 736) == PLAIN == decompress(ZSTD, compress(ZSTD, PLAIN))
     assert decompress(ZSTD, SQUEEZED[ZSTD] * 2) == PLAIN * 2
     with pytest.raises(DecodeError, match='max_size, 735 bytes'): decompress(ZSTD, SQUEEZED[ZSTD], 735)
-    with pytest.raises(DecodeError, match='zstd'): decompress(ZSTD, bytes.fromhex('28b52ffd 0058 070000'))   # a kind of block that doesn't exist
+    # a kind of block that doesn't exist
+    with pytest.raises(DecodeError, match='zstd'): decompress(ZSTD, bytes.fromhex('28b52ffd 0058 070000'))

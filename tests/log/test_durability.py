@@ -1,6 +1,8 @@
-"""What is acknowledged is stored, as firmly as was asked for; what can't be stored is refused, and does no harm to what is there.
+"""What is acknowledged is stored, as firmly as was asked for; what can't be stored is refused, and does no harm to what
+is there.
 
-A disk that is full, or that fails; acknowledgements that wait for an fsync, and share it; and a directory that belongs to one broker at a time.
+A disk that is full, or that fails; acknowledgements that wait for an fsync, and share it; and a directory that belongs
+to one broker at a time.
 """
 import asyncio
 import contextlib
@@ -95,7 +97,8 @@ def test_of_a_write_that_fails_nothing_stays(tmp_path, disk, room, stuck):
 
 
 def test_closed_while_it_is_full(tmp_path, disk):
-    "What couldn't be cut back in time is, at the latest, when the log is closed; or else when it is opened the next time."
+    """What couldn't be cut back in time is, at the latest, when the log is closed; or else when it is opened the next
+    time."""
     for number, clean in enumerate((True, False)):
         log = open_log(str(tmp_path/f'foo-{number}'))
         put(log, message_batch(b'one'))
@@ -104,13 +107,15 @@ def test_closed_while_it_is_full(tmp_path, disk):
         disk.room, disk.stuck = 1 << 40, False
         if clean: close_log(log)
         notes = []
-        assert stored(open_log(str(tmp_path/f'foo-{number}'), clean=clean, note=notes.append)) == placed(message_batch(b'one'), 0)
+        assert stored(open_log(str(tmp_path/f'foo-{number}'), clean=clean,
+                               note=notes.append)) == placed(message_batch(b'one'), 0)
         assert len(notes) == (not clean)
 
 
 @pytest.mark.parametrize('what', ['open', 'replace', 'fsync'])
 def test_no_room_for_a_new_segment(tmp_path, monkeypatch, what):
-    "To begin a segment takes an index, a snapshot and a new file. If one of them can't be made, the batch is refused, and the next one may succeed."
+    """To begin a segment takes an index, a snapshot and a new file. If one of them can't be made, the batch is refused,
+    and the next one may succeed."""
     log = open_log(str(tmp_path/'foo-0'), LogConfig(segment_bytes=300))
     expected = b''
     for number in range(3): expected += placed(message_batch(b'x' * 30), put(log, message_batch(b'x' * 30)))
@@ -140,14 +145,16 @@ def small_disk(tmp_path):
     finally: subprocess.run(['umount', '-l', place], check=True)
 
 
-def ask_to_store(client, value: bytes) -> dict: return read_produce(client.ask(produce(1, {'foo': {0: message_batch(value)}})))['topics']['foo'][0]
+def ask_to_store(client, value: bytes) -> dict:
+    return read_produce(client.ask(produce(1, {'foo': {0: message_batch(value)}})))['topics']['foo'][0]
 
 
 def fetched(client, end: int) -> list[bytes]:
     "The whole partition."
     found, offset = [], 0
     while offset < end:
-        partition = read_fetch(client.ask(fetch(1, {'foo': {0: offset}}, version=VERSION, partition_max_bytes=MB)), VERSION)['topics']['foo'][0]
+        partition = read_fetch(client.ask(fetch(1, {'foo': {0: offset}}, version=VERSION, partition_max_bytes=MB)),
+                               VERSION)['topics']['foo'][0]
         assert partition['error_code'] == 0 and partition['high_watermark'] == end
         found += split(partition['records'])
         offset = next_offset(found[-1])
@@ -162,12 +169,14 @@ def fill(client) -> list[bytes]:
         answer = ask_to_store(client, value)
         if answer['error_code']: break
         sent.append(placed(message_batch(value), len(sent)))
-    assert (answer['error_code'], answer['base_offset']) == (KAFKA_STORAGE_ERROR, -1) and 'No space left' in answer['error_message']
+    assert (answer['error_code'], answer['base_offset']) == (KAFKA_STORAGE_ERROR,
+                                                             -1) and 'No space left' in answer['error_message']
     assert len(sent) > 10
     return sent
 
 
-def log_bytes(directory: Path) -> bytes: return b''.join(path.read_bytes() for path in sorted((directory/'foo-0').glob('*.log')))
+def log_bytes(directory: Path) -> bytes:
+    return b''.join(path.read_bytes() for path in sorted((directory/'foo-0').glob('*.log')))
 
 
 @pytest.mark.parametrize('segment_bytes', [1 << 30, 400_000], ids=['one segment', 'many segments'])
@@ -192,7 +201,8 @@ def test_a_full_disk(tmp_path, small_disk, segment_bytes):
 
 
 def stored_at(offset: int) -> dict:
-    return {'error_code': 0, 'base_offset': offset, 'log_append_time_ms': -1, 'log_start_offset': 0, 'record_errors': [], 'error_message': None, 'tags': {}}
+    return {'error_code': 0, 'base_offset': offset, 'log_append_time_ms': -1, 'log_start_offset': 0,
+            'record_errors': [], 'error_message': None, 'tags': {}}
 
 
 def test_stopped_while_the_disk_is_full(tmp_path, small_disk):
@@ -201,7 +211,8 @@ def test_stopped_while_the_disk_is_full(tmp_path, small_disk):
     write_log(logs, metadata_log(foo=1))
     filler.write_bytes(bytes(3 * MB // 2))
     port = free_port()
-    file = properties(tmp_path/'server.properties', node_id=1, listeners=f'PLAINTEXT://127.0.0.1:{port}', log_dirs=logs, internal_segment_bytes=100_000)
+    file = properties(tmp_path/'server.properties', node_id=1, listeners=f'PLAINTEXT://127.0.0.1:{port}', log_dirs=logs,
+                      internal_segment_bytes=100_000)
     broker = BrokerProcess(tmp_path, file, port=port)
     try:
         broker.wait_ready()
@@ -233,7 +244,8 @@ def test_a_limit_on_files(tmp_path):
     write_log(tmp_path/'logs', metadata_log(foo=1))
     with running(tmp_path, limit=set_limit) as broker, broker.client() as client:
         sent = []
-        while (answer := ask_to_store(client, value := os.urandom(10_000)))['error_code'] == 0: sent.append(placed(message_batch(value), len(sent)))
+        while (answer := ask_to_store(client, value := os.urandom(10_000)))['error_code'] == 0:
+            sent.append(placed(message_batch(value), len(sent)))
         assert answer['error_code'] == KAFKA_STORAGE_ERROR and 'File too large' in answer['error_message']
         assert log_bytes(tmp_path/'logs') == b''.join(sent) and limit - 10_200 < len(b''.join(sent)) <= limit
         assert fetched(client, len(sent)) == sent
@@ -271,7 +283,8 @@ def syncing(monkeypatch):
 async def serving(tmp_path, **settings):
     "A server in this process, with a topic `foo` that exists and was written to, so that its files are there."
     write_log(tmp_path/'logs', metadata_log(foo=2))
-    lines = {'node.id': 1, 'listeners': 'PLAINTEXT://127.0.0.1:0', 'log.dirs': tmp_path/'logs', 'log.flush.interval.messages': 1, **settings}
+    lines = {'node.id': 1, 'listeners': 'PLAINTEXT://127.0.0.1:0', 'log.dirs': tmp_path/'logs',
+             'log.flush.interval.messages': 1, **settings}
     server = Server(make_node(read_config(''.join(f'{name}={value}\n' for name, value in lines.items()))))
     await server.start()
     try: yield server
@@ -297,7 +310,9 @@ class Connected:
 
     async def silent(self, seconds: float = 0.2) -> bool:
         "Nothing comes. What was read so far isn't lost."
-        try: self.reader._buffer or await asyncio.wait_for(asyncio.shield(waiting := asyncio.ensure_future(self.reader.read(1))), seconds)
+        try:
+            self.reader._buffer or await asyncio.wait_for(
+                asyncio.shield(waiting := asyncio.ensure_future(self.reader.read(1))), seconds)
         except TimeoutError:
             waiting.cancel()
             with contextlib.suppress(asyncio.CancelledError): await waiting
@@ -305,7 +320,8 @@ class Connected:
         return False
 
 
-def storing(value: bytes, number: int = 1, partition: int = 0, **options) -> bytes: return produce(number, {'foo': {partition: message_batch(value)}}, **options)
+def storing(value: bytes, number: int = 1, partition: int = 0, **options) -> bytes:
+    return produce(number, {'foo': {partition: message_batch(value)}}, **options)
 
 
 def outcome(frame: bytes) -> tuple[int, int]:
@@ -315,7 +331,8 @@ def outcome(frame: bytes) -> tuple[int, int]:
 
 
 async def high_watermark(client) -> int:
-    return read_fetch(await client.ask(fetch(1, {'foo': {0: 0}}, version=VERSION, max_wait_ms=0)), VERSION)['topics']['foo'][0]['high_watermark']
+    return read_fetch(await client.ask(fetch(1, {'foo': {0: 0}}, version=VERSION, max_wait_ms=0)),
+                      VERSION)['topics']['foo'][0]['high_watermark']
 
 
 async def until(condition, what: str):
@@ -338,7 +355,8 @@ def test_those_that_come_together_share_a_flush(tmp_path, syncing):
             await until(lambda: server.node.logs.opened()[0].end_offset == n + 1, 'all of them to be written')
             syncing.may_return.release(n)
             answers = [await client.frame() for client in clients]
-            assert sorted(outcome(answer)[1] for answer in answers) == [*range(1, n + 1)] and {outcome(answer)[0] for answer in answers} == {0}
+            assert sorted(outcome(answer)[1] for answer in answers) == [*range(1,
+                n + 1)] and {outcome(answer)[0] for answer in answers} == {0}
             return len(syncing.calls) - before
 
     assert asyncio.run(run()) <= 5
@@ -358,7 +376,8 @@ def test_no_answer_and_no_record_before_it_is_on_the_disk(tmp_path, syncing):
             syncing.may_return.release()
             assert outcome(await producer.frame()) == (0, 1)
             assert await high_watermark(consumer) == 2
-            assert split(read_fetch(await waiting.frame(), VERSION)['topics']['foo'][0]['records']) == [placed(message_batch(b'second'), 1)]
+            assert split(read_fetch(await waiting.frame(),
+                                    VERSION)['topics']['foo'][0]['records']) == [placed(message_batch(b'second'), 1)]
             syncing.may_return.release(10)
 
     asyncio.run(run())
@@ -396,7 +415,8 @@ def test_order_is_kept_behind_a_flush(tmp_path, syncing):
     async def run():
         async with serving(tmp_path) as server:
             client = await Connected.to(server)
-            client.send(storing(b'one', 1) + api_versions(2) + storing(b'two', 3, acks=0) + storing(b'three', 4, partition=1) + api_versions(5))
+            client.send(storing(b'one', 1) + api_versions(2) + storing(b'two', 3, acks=0) + storing(b'three', 4,
+                partition=1) + api_versions(5))
             assert outcome(await client.frame()) == (0, 0)
             assert read_api_versions(await client.frame())['correlation_id'] == 2
             assert outcome(await client.frame()) == (0, 0)
@@ -407,7 +427,8 @@ def test_order_is_kept_behind_a_flush(tmp_path, syncing):
 
 
 def test_an_fsync_that_fails(tmp_path, syncing):
-    "An error, and no record that nobody can be sure of. What the disk has then only a restart can tell; until then nothing more is written."
+    """An error, and no record that nobody can be sure of. What the disk has then only a restart can tell; until then
+    nothing more is written."""
     async def run():
         async with serving(tmp_path) as server:
             client = await Connected.to(server)
@@ -485,7 +506,8 @@ def test_an_fsync_that_fails_covers_no_names(tmp_path, syncing):
             assert server.node.logs.opened()[0].new_files
             syncing.error = None
             flush = flusher_module.begin_flush(server.node.logs.opened()[0])
-            assert str(tmp_path) in ' '.join(os.readlink(f'/proc/self/fd/{file.fd}') + '/' for file in flush.files if os.path.isdir(f'/proc/self/fd/{file.fd}'))
+            assert str(tmp_path) in ' '.join(os.readlink(f'/proc/self/fd/{file.fd}') + '/' for file in flush.files
+                                             if os.path.isdir(f'/proc/self/fd/{file.fd}'))
 
     asyncio.run(run())
 
@@ -500,7 +522,8 @@ def test_a_client_that_goes_away_during_a_flush(tmp_path, syncing):
             await until(lambda: len(syncing.calls) == 2, 'the fsync')
             one.writer.transport.abort()
             two.send(storing(b'third'))
-            await until(lambda: server.node.logs.opened()[0].end_offset == 3 and len(server.connections) == 1, 'it to be gone')
+            await until(lambda: server.node.logs.opened()[0].end_offset == 3 and len(server.connections) == 1,
+                        'it to be gone')
             syncing.may_return.release(20)
             assert outcome(await two.frame()) == (0, 2)
             assert await high_watermark(two) == 3
@@ -514,13 +537,17 @@ def test_a_second_broker_is_refused(tmp_path):
     write_log(tmp_path/'logs', metadata_log(foo=1))
     with running(tmp_path) as broker, broker.client() as client:
         assert ask_to_store(client, b'one') == stored_at(0)
-        file = properties(tmp_path/'second.properties', node_id=1, listeners=f'PLAINTEXT://127.0.0.1:{free_port()}', log_dirs=tmp_path/'logs')
+        file = properties(tmp_path/'second.properties', node_id=1, listeners=f'PLAINTEXT://127.0.0.1:{free_port()}',
+                          log_dirs=tmp_path/'logs')
         second = run_to_end(tmp_path, file)
         assert second.process.returncode == 1 and second.stdout == ''
-        assert second.stderr.splitlines() == [f"kafka_scratch: another broker works in {tmp_path/'logs'}, it holds .lock there: stop it, or name another directory"]
+        assert (second.stderr.splitlines()
+                == [f"kafka_scratch: another broker works in {tmp_path/'logs'}, it holds .lock there: stop it, or "
+                    f"name another directory"])
         assert ask_to_store(client, b'two') == stored_at(1)
     assert (tmp_path/'logs'/'.kafka_cleanshutdown').exists()
-    with running(tmp_path) as broker, broker.client() as client: assert len(fetched(client, 2)) == 2   # it isn't held any more
+    # it isn't held any more
+    with running(tmp_path) as broker, broker.client() as client: assert len(fetched(client, 2)) == 2
 
 
 @pytest.mark.parametrize('content', ['', '4711'])
@@ -533,7 +560,8 @@ def test_a_lock_that_nobody_holds(tmp_path, content):
 def test_the_lock_of_a_broker_that_was_killed(tmp_path):
     write_log(tmp_path/'logs', metadata_log(foo=1))
     port = free_port()
-    file = properties(tmp_path/'server.properties', node_id=1, listeners=f'PLAINTEXT://127.0.0.1:{port}', log_dirs=tmp_path/'logs')
+    file = properties(tmp_path/'server.properties', node_id=1, listeners=f'PLAINTEXT://127.0.0.1:{port}',
+                      log_dirs=tmp_path/'logs')
     broker = BrokerProcess(tmp_path, file, port=port)
     try:
         broker.wait_ready()
@@ -544,7 +572,8 @@ def test_the_lock_of_a_broker_that_was_killed(tmp_path):
 
 
 def test_a_mark_of_a_clean_end_counts_once(tmp_path):
-    "Even if a checkpoint beside it is nonsense: the mark is gone as soon as somebody works here, or a crash would look like a clean end."
+    """Even if a checkpoint beside it is nonsense: the mark is gone as soon as somebody works here, or a crash would
+    look like a clean end."""
     write_log(tmp_path/'logs', metadata_log(foo=1))
     (tmp_path/'logs'/'.kafka_cleanshutdown').write_text('{"version":0,"brokerEpoch":1}')
     (tmp_path/'logs'/'recovery-point-offset-checkpoint').write_text('nonsense')
@@ -582,8 +611,10 @@ def committed(broker) -> dict[str, set[str]]:
 
 
 def test_killed_between_the_end_of_a_topic_and_that_of_its_offsets(tmp_path):
-    "The topic is gone; the next start forgets what was committed for it, so that another one of this name starts from nothing."
-    done = subprocess.run([sys.executable, '-c', DELETE_AND_DIE, str(tmp_path/'logs')], timeout=60, env=environment(PYTHONPATH=str(ROOT)))
+    """The topic is gone; the next start forgets what was committed for it, so that another one of this name starts from
+    nothing."""
+    done = subprocess.run([sys.executable, '-c', DELETE_AND_DIE, str(tmp_path/'logs')], timeout=60,
+                          env=environment(PYTHONPATH=str(ROOT)))
     assert done.returncode == -signal.SIGKILL
     for _ in range(2):   # the second start has nothing left to do
         with running_broker(tmp_path/'logs') as broker:
@@ -591,7 +622,8 @@ def test_killed_between_the_end_of_a_topic_and_that_of_its_offsets(tmp_path):
             end = {log.topic: log.end_offset for log in broker.server.node.logs.opened()}['__consumer_offsets']
             assert end == 3   # two offsets and a tombstone
     with running_broker(tmp_path/'logs', {'doomed': 1}) as broker: assert committed(broker) == {'readers': {'kept'}}
-    with running_broker(tmp_path/'logs') as broker: assert broker.server.node.image.deleted == set()   # it is there again
+    # it is there again
+    with running_broker(tmp_path/'logs') as broker: assert broker.server.node.image.deleted == set()
 
 
 def test_offsets_of_a_topic_that_the_metadata_do_not_know_yet_are_kept(tmp_path):
@@ -606,8 +638,10 @@ def test_offsets_of_a_topic_that_the_metadata_do_not_know_yet_are_kept(tmp_path)
     for content in (older, newer):
         segment.write_bytes(content)
         with running_broker(tmp_path/'logs') as broker:
-            assert ('second' in broker.server.node.image.topics) == (content is newer) and committed(broker) == {'readers': {'second'}}
+            assert (('second' in broker.server.node.image.topics) == (content is newer)
+                    and committed(broker) == {'readers': {'second'}})
 
 
 def commit_offset(groups, group: str, topic: str, offset: int):
-    groups.write(group, [(OffsetCommitKey(group=group, topic=topic, partition=0), OffsetCommitValue(offset=offset, metadata='', commit_timestamp=groups.now()))])
+    groups.write(group, [(OffsetCommitKey(group=group, topic=topic, partition=0),
+                          OffsetCommitValue(offset=offset, metadata='', commit_timestamp=groups.now()))])

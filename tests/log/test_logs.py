@@ -1,6 +1,8 @@
-"""Logs without a broker: Kafka's own, read and left as they were; damaged ones, mended as Kafka mends them; and ours, against a list of batches.
+"""Logs without a broker: Kafka's own, read and left as they were; damaged ones, mended as Kafka mends them; and ours,
+against a list of batches.
 
-What is in a log after any number of appends, rolls, deletions, restarts and crashes is what a plain list would hold: nothing more, nothing less,
+What is in a log after any number of appends, rolls, deletions, restarts and crashes is what a plain list would hold:
+nothing more, nothing less,
 nothing twice and nothing out of order.
 """
 import hashlib
@@ -23,7 +25,8 @@ from kafka_scratch.cluster.image import Image
 from kafka_scratch.cluster import log_dirs
 from kafka_scratch.cluster.log_dirs import CLEAN, InUse, LogDir, begin_directory, open_partition
 from kafka_scratch.cluster.logs import Logs, begin_logs, end_logs, remove_deleted, remove_old
-from kafka_scratch.log.partition import (LogConfig, OutOfRange, aborted_for, append, begin_flush, end_flush, find_latest_time, find_time, locate, move_start,
+from kafka_scratch.log.partition import (LogConfig, OutOfRange, aborted_for, append, begin_flush, end_flush,
+                                         find_latest_time, find_time, locate, move_start,
                                          read_slice, retain, roll, sync_files, with_ends)
 from kafka_scratch.log.recovery import close_log, open_log
 from kafka_scratch.wire.primitives import DecodeError
@@ -37,18 +40,23 @@ HALF_A_BATCH = 'a batch that is cut off'
 
 # --- Kafka's logs -----------------------------------------------------------------------------------------------------
 
-def kafkas_partitions() -> list[str]: return sorted(path.name for path in (SEGMENTS/'logs').iterdir() if path.is_dir() and path.name != '__cluster_metadata-0')
+def kafkas_partitions() -> list[str]:
+    return sorted(path.name for path in (SEGMENTS/'logs').iterdir() if path.is_dir()
+                  and path.name != '__cluster_metadata-0')
 
 
 KAFKAS = kafkas_partitions()
-START = {f'{topic}-{number}': int(offset) for topic, number, offset in read_checkpoint(SEGMENTS/'logs'/'log-start-offset-checkpoint')}
-OFFSETS = {f'{topic["name"]}-{partition["partition"]}': partition['offsets'] for topic in json.loads((SEGMENTS/'expected.json').read_text())['topics']
+START = {f'{topic}-{number}': int(offset) for topic, number,
+         offset in read_checkpoint(SEGMENTS/'logs'/'log-start-offset-checkpoint')}
+OFFSETS = {f'{topic["name"]}-{partition["partition"]}': partition['offsets'] for topic
+           in json.loads((SEGMENTS/'expected.json').read_text())['topics']
            for partition in topic['partitions']}
 COMMITTED = json.loads((SEGMENTS/'records-read-committed.json').read_text())
 RECOVERED = json.loads((SEGMENTS/'damaged'/'expected-broker-recovery.json').read_text())
 
 RECORDS = defaultdict(list)
-for line in (SEGMENTS/'records.jsonl').read_text().splitlines(): RECORDS['{topic}-{partition}'.format(**json.loads(line))].append(json.loads(line))
+for line in (SEGMENTS/'records.jsonl').read_text().splitlines():
+    RECORDS['{topic}-{partition}'.format(**json.loads(line))].append(json.loads(line))
 
 
 def open_copy(tmp_path: Path, name: str, **options):
@@ -82,10 +90,15 @@ def as_recorded(data: bytes | None) -> dict | None:
 
 def consumed(log, max_bytes: int) -> list[dict]:
     "What a consumer hands to its user, in the form in which it was written down."
-    return [{'topic': log.topic, 'partition': log.partition, 'offset': record.offset, 'leaderEpoch': batch.header.partition_leader_epoch, 'timestamp': record.timestamp,
-             'timestampType': 'LOG_APPEND_TIME' if batch.header.attributes & LOG_APPEND_TIME else 'CREATE_TIME', 'key': as_recorded(record.key),
-             'value': as_recorded(record.value), 'headers': [[key, as_recorded(value)] for key, value in record.headers]}
-            for batch, _ in consume(log, log.start_offset, max_bytes) if not batch.control for record in read_records(batch) if record.offset >= log.start_offset]
+    return [{'topic': log.topic, 'partition': log.partition, 'offset': record.offset,
+             'leaderEpoch': batch.header.partition_leader_epoch, 'timestamp': record.timestamp,
+             'timestampType': 'LOG_APPEND_TIME' if batch.header.attributes & LOG_APPEND_TIME else 'CREATE_TIME',
+             'key': as_recorded(record.key),
+             'value': as_recorded(record.value), 'headers': [[key, as_recorded(value)] for key,
+                                                             value in record.headers]}
+            for batch, _ in consume(log, log.start_offset,
+                                    max_bytes) if not batch.control for record in read_records(batch)
+                                    if record.offset >= log.start_offset]
 
 
 @pytest.mark.parametrize('clean', [True, False], ids=['clean', 'unclean'])
@@ -94,7 +107,9 @@ def consumed(log, max_bytes: int) -> list[dict]:
 def test_every_record_of_kafka(tmp_path, name, max_bytes, clean):
     log = open_copy(tmp_path, name, clean=clean)
     if not name.startswith('__'): assert consumed(log, max_bytes) == RECORDS[name]
-    assert (log.start_offset, log.high_watermark, log.stable_offset) == tuple(OFFSETS[name][which]['offset'] for which in ('earliest', 'latest', 'latestReadCommitted'))
+    assert (log.start_offset, log.high_watermark,
+            log.stable_offset) == tuple(OFFSETS[name][which]['offset'] for which in ('earliest', 'latest',
+                'latestReadCommitted'))
 
 
 def test_the_recorded_records_are_all_there():
@@ -105,14 +120,17 @@ def test_the_recorded_records_are_all_there():
 @pytest.mark.parametrize('max_bytes', [1, 150, 1 << 20])
 @pytest.mark.parametrize('name', COMMITTED)
 def test_read_committed(tmp_path, name, max_bytes, clean):
-    "As a consumer does it: what comes up to the stable offset, without the records of transactions that are listed as aborted."
+    """As a consumer does it: what comes up to the stable offset, without the records of transactions that are listed as
+    aborted."""
     log, offsets, aborting = open_copy(tmp_path, name, clean=clean), [], set()
     for batch, part in consume(log, log.start_offset, max_bytes, limit=log.stable_offset):
         listed = {(txn.producer_id, txn.first_offset) for txn in aborted_for(log, batch.base_offset, part)}
         aborting |= {producer for producer, first in listed if first <= batch.last_offset and batch.transactional}
         if batch.control:
             if read_records(batch)[0].key[3] == 0: aborting.discard(batch.header.producer_id)
-        elif not (batch.transactional and batch.header.producer_id in aborting and any(producer == batch.header.producer_id and first <= batch.base_offset for producer, first in listed)):
+        elif not (batch.transactional and batch.header.producer_id in aborting
+                  and any(producer == batch.header.producer_id and first <= batch.base_offset for producer,
+                          first in listed)):
             offsets += [record.offset for record in read_records(batch) if record.offset >= log.start_offset]
     assert offsets == COMMITTED[name]['offsets'] and log.stable_offset == COMMITTED[name]['endOffset']
 
@@ -126,15 +144,19 @@ def test_the_latest_time_is_kafkas(tmp_path, name):
 @pytest.mark.parametrize('name', [name for name in KAFKAS if RECORDS[name]])
 def test_every_time_can_be_found(tmp_path, name):
     log, records = open_copy(tmp_path, name), RECORDS[name]
-    if any(batch.control for batch, _ in consume(log, log.start_offset, 1 << 20)): pytest.skip('– markers have times, too, but no consumer sees them')
+    if any(batch.control for batch, _ in consume(log, log.start_offset, 1 << 20)):
+        pytest.skip('– markers have times, too, but no consumer sees them')
     for time in {record['timestamp'] + more for record in records for more in (-1, 0, 1)}:
-        expected = next(((record['timestamp'], record['offset']) for record in records if record['timestamp'] >= time), None)
+        expected = next(((record['timestamp'], record['offset']) for record in records if record['timestamp'] >= time),
+                        None)
         assert find_time(log, time) == expected, time
 
 
 # --- Kafka's files, left as they were ---------------------------------------------------------------------------------
 
-def contents(directory: Path) -> dict[str, bytes]: return {path.relative_to(directory).as_posix(): path.read_bytes() for path in sorted(directory.rglob('*')) if path.is_file()}
+def contents(directory: Path) -> dict[str, bytes]:
+    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in sorted(directory.rglob('*'))
+            if path.is_file()}
 
 
 def outdated_snapshots(files: dict[str, bytes]) -> set[str]:
@@ -148,7 +170,8 @@ def outdated_snapshots(files: dict[str, bytes]) -> set[str]:
 @pytest.mark.parametrize('name', KAFKAS)
 def test_opened_and_closed_again(tmp_path, name, clean):
     "Also after a crash: an index that is made anew has the same entries."
-    config = {'seg.multi-0': LogConfig(index_interval_bytes=200), 'seg.trimmed-0': LogConfig(index_interval_bytes=150)}.get(name, LogConfig())
+    config = {'seg.multi-0': LogConfig(index_interval_bytes=200),
+              'seg.trimmed-0': LogConfig(index_interval_bytes=150)}.get(name, LogConfig())
     close_log(open_copy(tmp_path, name, config=config, clean=clean))
     before, after = contents(SEGMENTS/'logs'/name), contents(tmp_path/name)
     for snapshot in outdated_snapshots(before): before.pop(snapshot), after.pop(snapshot, None)
@@ -157,7 +180,8 @@ def test_opened_and_closed_again(tmp_path, name, clean):
 
 
 def without_later_times(files: dict[str, bytes]) -> dict[str, bytes]:
-    "Each time Kafka closed a segment it noted its latest time; after that the segment may have gone on. Who makes the index anew can't know where that was."
+    """Each time Kafka closed a segment it noted its latest time; after that the segment may have gone on. Who makes the
+    index anew can't know where that was."""
     return {name: data[-12:] if name.endswith('.timeindex') else data for name, data in files.items()}
 
 
@@ -171,13 +195,15 @@ def test_a_whole_directory_is_left_as_it_was(tmp_path):
     end_logs(logs)
     before, after = contents(SEGMENTS/'logs'), contents(tmp_path/'logs')
     for name in KAFKAS:
-        for snapshot in outdated_snapshots({file.partition('/')[2]: data for file, data in before.items() if file.startswith(name + '/')}):
+        for snapshot in outdated_snapshots({file.partition('/')[2]: data for file,
+                                            data in before.items() if file.startswith(name + '/')}):
             before.pop(f'{name}/{snapshot}'), after.pop(f'{name}/{snapshot}', None)
     for checkpoint in ('recovery-point', 'replication', 'log-start'):
         name = f'{checkpoint}-offset-checkpoint'
         def rows(files): return sorted(files.pop(name).decode().splitlines())
         assert rows(after) == rows(before)
-    assert after.pop('.lock') == b'' and json.loads(after.pop('.kafka_cleanshutdown')) == {'version': 0, 'brokerEpoch': -1} and before.pop('.kafka_cleanshutdown')
+    assert after.pop('.lock') == b'' and json.loads(after.pop('.kafka_cleanshutdown')) == {'version': 0,
+        'brokerEpoch': -1} and before.pop('.kafka_cleanshutdown')
     assert after == before and notes == []
 
 
@@ -196,7 +222,9 @@ def test_mended_as_kafka_mends(tmp_path, damage):
     assert open_log(str(directory)).end_offset == expected['latest']
 
 
-def index_entries(segment) -> tuple: return (list(zip(segment.index.offsets, segment.index.positions)), list(zip(segment.time_index.timestamps, segment.time_index.offsets)))
+def index_entries(segment) -> tuple:
+    return (list(zip(segment.index.offsets, segment.index.positions)), list(zip(segment.time_index.timestamps,
+        segment.time_index.offsets)))
 
 
 def assert_indexed_anew(log, segment):
@@ -204,7 +232,8 @@ def assert_indexed_anew(log, segment):
     fresh = Segment(segment.directory, segment.base_offset, segment.index_interval)
     assert scan_segment(fresh, os.path.getsize(segment.path), check=True) is None
     assert index_entries(segment) == index_entries(fresh)
-    assert (segment.size, segment.largest_timestamp, segment.largest_at) == (fresh.size, fresh.largest_timestamp, fresh.largest_at)
+    assert (segment.size, segment.largest_timestamp, segment.largest_at) == (fresh.size, fresh.largest_timestamp,
+        fresh.largest_at)
 
 
 @pytest.mark.parametrize('name', KAFKAS)
@@ -216,15 +245,19 @@ def test_indexes_after_recovery(tmp_path, name):
 SMALL = LogConfig(segment_bytes=4000, index_interval_bytes=300)
 
 
-def batch_of(count: int = 1, size: int = 10, times=(1000,), producer: tuple[int, int, int] | None = None, attributes: int = 0, seed: int = 0) -> bytearray:
+def batch_of(count: int = 1, size: int = 10, times=(1000,), producer: tuple[int, int, int] | None = None,
+             attributes: int = 0, seed: int = 0) -> bytearray:
     "A batch with values that can be told apart."
     values = random.Random(seed)
-    records = [Record(timestamp_delta=times[i % len(times)] - times[0], offset_delta=i, value=values.randbytes(size)) for i in range(count)]
+    records = [Record(timestamp_delta=times[i % len(times)] - times[0], offset_delta=i,
+                      value=values.randbytes(size)) for i in range(count)]
     header = dict(zip(('producer_id', 'producer_epoch', 'base_sequence'), producer or (-1, -1, -1)))
-    return bytearray(write_batch(records, attributes=attributes, base_timestamp=times[0], max_timestamp=max(times[:count]), **header))
+    return bytearray(write_batch(records, attributes=attributes, base_timestamp=times[0],
+                                 max_timestamp=max(times[:count]), **header))
 
 
-def put(log, batch: bytearray, leader_epoch: int = 0, now: int = 0) -> int: return append(log, batch, HEADER.read(batch, 0)[0], leader_epoch, now)
+def put(log, batch: bytearray, leader_epoch: int = 0, now: int = 0) -> int:
+    return append(log, batch, HEADER.read(batch, 0)[0], leader_epoch, now)
 
 
 def filled(directory: Path, batches: int = 60, config: LogConfig = SMALL):
@@ -233,7 +266,9 @@ def filled(directory: Path, batches: int = 60, config: LogConfig = SMALL):
     return log
 
 
-def everything(log) -> list[tuple[int, bytes]]: return [(record.offset, record.value) for batch, _ in consume(log, log.start_offset, 1 << 20) for record in read_records(batch)]
+def everything(log) -> list[tuple[int, bytes]]:
+    return [(record.offset, record.value) for batch, _ in consume(log, log.start_offset,
+                                                                  1 << 20) for record in read_records(batch)]
 
 
 @pytest.mark.parametrize('kind', ['index', 'timeindex'])
@@ -254,7 +289,8 @@ def test_a_bad_index_costs_no_record(tmp_path, kind, damage):
         if damage == 'garbage': path.write_bytes(data[:-1] + bytes([data[-1] ^ 5]))
     log = open_log(str(tmp_path/'foo-0'), SMALL)
     assert log.end_offset == expected[-1][0] + 1
-    if (kind, damage) == ('index', 'garbage'): log = open_log(str(tmp_path/'foo-0'), SMALL, clean=False)   # of a sealed segment, it isn't noticed before
+    # of a sealed segment, it isn't noticed before
+    if (kind, damage) == ('index', 'garbage'): log = open_log(str(tmp_path/'foo-0'), SMALL, clean=False)
     assert everything(log) == expected
     if damage not in ('beyond', 'garbage'): assert {time: find_time(log, time) for time in times} == times
 
@@ -283,7 +319,8 @@ def test_bad_epochs_are_read_from_the_batches(tmp_path):
 
 
 def test_leaders_of_records_that_are_gone(tmp_path):
-    "At the beginning they are deleted, at the end a crash took them: the epochs that are left are those of the records that are left."
+    """At the beginning they are deleted, at the end a crash took them: the epochs that are left are those of the
+    records that are left."""
     log = open_log(str(tmp_path/'foo-0'))
     for number in range(60): put(log, batch_of(1, 100, seed=number), leader_epoch=number // 10)
     size, path = log.size // 60, log.active.path
@@ -301,7 +338,8 @@ def test_what_a_crash_leaves_behind(tmp_path):
     expected, names = everything(log), None
     close_log(log)
     names = sorted(os.listdir(tmp_path/'foo-0'))
-    for name in (f'{7:020}.log.deleted', f'{7:020}.index.deleted', f'{9:020}.index', f'{9:020}.timeindex', f'{9:020}.txnindex', f'{0:020}.index.tmp', f'{0:020}.log.cleaned'):
+    for name in (f'{7:020}.log.deleted', f'{7:020}.index.deleted', f'{9:020}.index', f'{9:020}.timeindex',
+                 f'{9:020}.txnindex', f'{0:020}.index.tmp', f'{0:020}.log.cleaned'):
         (tmp_path/'foo-0'/name).write_bytes(b'whatever')
     log = open_log(str(tmp_path/'foo-0'), SMALL, clean=False)
     assert everything(log) == expected
@@ -311,7 +349,8 @@ def test_what_a_crash_leaves_behind(tmp_path):
 
 @pytest.mark.parametrize('position', range(8))
 def test_an_offset_that_no_checksum_covers(tmp_path, position):
-    "The base offset of a batch isn't covered by its checksum. One that is far away must not make a log that can't be written any more."
+    """The base offset of a batch isn't covered by its checksum. One that is far away must not make a log that can't be
+    written any more."""
     log = filled(tmp_path/'foo-0', 10)
     last = whole_batches(read_slice(locate(log, log.end_offset - 1, 1)))[0]
     at, path = log.active.size - (last.end - last.start), log.active.path
@@ -331,10 +370,12 @@ def test_old_messages_are_no_damage(tmp_path):
     close_log(log)
     path = tmp_path/'foo-0'/f'{0:020}.log'
     message = b'\1\0' + bytes(8) + b'\xff\xff\xff\xff' + (4).to_bytes(4, 'big') + b'text'
-    old = (6).to_bytes(8, 'big') + (4 + len(message)).to_bytes(4, 'big') + zlib.crc32(message).to_bytes(4, 'big') + message
+    old = (6).to_bytes(8, 'big') + (4 + len(message)).to_bytes(4, 'big') + zlib.crc32(message).to_bytes(4,
+        'big') + message
     path.write_bytes(before := path.read_bytes() + old)
     for clean in (True, False):
-        with pytest.raises(DecodeError, match='format 1, from before Kafka 0.11'): open_log(str(tmp_path/'foo-0'), SMALL, clean=clean)
+        with pytest.raises(DecodeError, match='format 1, from before Kafka 0.11'):
+            open_log(str(tmp_path/'foo-0'), SMALL, clean=clean)
     assert path.read_bytes() == before
 
 
@@ -395,7 +436,8 @@ def test_by_size(tmp_path):
         retain(log, now=0)
         stay = next(count for count in range(1, len(sizes) + 1) if sum(sizes[-count:]) >= min(kept, sum(sizes)))
         assert [segment.size for segment in log.segments] == sizes[-stay:]
-    assert log.start_offset == log.active.base_offset > 0 and sorted(os.listdir(tmp_path/'foo-0'))[0] >= f'{log.start_offset:020}'
+    assert (log.start_offset == log.active.base_offset > 0
+            and sorted(os.listdir(tmp_path/'foo-0'))[0] >= f'{log.start_offset:020}')
     with pytest.raises(OutOfRange): locate(log, log.start_offset - 1, 1)
 
 
@@ -419,7 +461,8 @@ def test_without_a_time(tmp_path):
     assert retain(log, written + 900) == 0 and retain(log, written + 1100) == 1
 
 
-@pytest.mark.parametrize('policy, removed', [('delete', True), ('compact', False), ('compact,delete', True), ('delete,compact', True)])
+@pytest.mark.parametrize('policy, removed', [('delete', True), ('compact', False), ('compact,delete', True),
+                                             ('delete,compact', True)])
 def test_who_compacts_does_not_delete(tmp_path, policy, removed):
     log = filled(tmp_path/'foo-0', config=SMALL._replace(cleanup_policy=policy, retention_bytes=1))
     assert (retain(log, 0) > 0) == removed
@@ -439,14 +482,19 @@ def test_times_in_any_order(tmp_path, seed):
     rng = random.Random(seed)
     log = open_log(str(tmp_path/'foo-0'), SMALL)
     for number in range(80):
-        times = [number * 10 + rng.randrange(-200, 200) if rng.random() < 0.9 else -1 for _ in range(rng.randrange(1, 5))]
+        times = [number * 10 + rng.randrange(-200, 200) if rng.random() < 0.9 else -1 for _ in range(rng.randrange(1,
+            5))]
         put(log, batch_of(len(times), rng.randrange(200), [max(time, -1) for time in times], seed=number))
     if seed % 3 == 1: move_start(log, rng.randrange(log.end_offset))
     if seed % 3 == 2:
         close_log(log)
         log = open_log(str(tmp_path/'foo-0'), SMALL, clean=bool(seed % 2))
-    records = [record for batch, _ in consume(log, log.start_offset, 1 << 20) for record in read_records(batch) if record.offset >= log.start_offset]
-    for time in range(0, 1100, 7): assert find_time(log, time) == next(((r.timestamp, r.offset) for r in records if r.timestamp >= time), None), time
+    records = [record for batch,
+               _ in consume(log, log.start_offset,
+                            1 << 20) for record in read_records(batch) if record.offset >= log.start_offset]
+    for time in range(0, 1100, 7):
+        assert find_time(log, time) == next(((r.timestamp, r.offset) for r in records if r.timestamp >= time),
+                                            None), time
     latest = max(records, key=lambda record: (record.timestamp, -record.offset))
     assert find_latest_time(log) == (latest.timestamp, latest.offset)
 
@@ -454,7 +502,8 @@ def test_times_in_any_order(tmp_path, seed):
 # --- Directories ------------------------------------------------------------------------------------------------------
 
 def test_a_log_without_a_topic_is_not_judged(tmp_path):
-    "After a crash every log is opened, also those of topics that we don't know (yet). The broker's own settings aren't theirs."
+    """After a crash every log is opened, also those of topics that we don't know (yet). The broker's own settings
+    aren't theirs."""
     shutil.copytree(SEGMENTS/'logs', tmp_path/'logs')
     (tmp_path/'logs'/CLEAN).unlink(missing_ok=True)
     logs = Logs([str(tmp_path/'logs')], 1, LogConfig(retention_ms=1), note=lambda text: None)
@@ -487,7 +536,8 @@ def test_a_few_directories_at_a_time(tmp_path):
 
 
 def test_a_new_log_has_no_past(tmp_path):
-    "A topic that was removed may have left lines in the checkpoints. A new one of the same name doesn't start where the old one ended."
+    """A topic that was removed may have left lines in the checkpoints. A new one of the same name doesn't start where
+    the old one ended."""
     (tmp_path/'log-start-offset-checkpoint').write_text('0\n1\nfoo 0 31\n')
     (tmp_path/'recovery-point-offset-checkpoint').write_text('0\n1\nfoo 0 60\n')
     directory = LogDir(str(tmp_path), print)
@@ -497,8 +547,10 @@ def test_a_new_log_has_no_past(tmp_path):
     directory.lock.close()
 
 
-@pytest.mark.parametrize('content', ['1\n0\n', '0\nx\n', '0\n2\nfoo 0 1\n', '0\n1\nfoo 0\n', '0\n1\nfoo zero 1\n', '\0' * 20, '\xff'])
-@pytest.mark.parametrize('name', ['log-start-offset-checkpoint', 'recovery-point-offset-checkpoint', 'replication-offset-checkpoint'])
+@pytest.mark.parametrize('content', ['1\n0\n', '0\nx\n', '0\n2\nfoo 0 1\n', '0\n1\nfoo 0\n', '0\n1\nfoo zero 1\n',
+                                     '\0' * 20, '\xff'])
+@pytest.mark.parametrize('name', ['log-start-offset-checkpoint', 'recovery-point-offset-checkpoint',
+                                  'replication-offset-checkpoint'])
 def test_bad_checkpoints_are_found_out_anew(tmp_path, name, content):
     close_log(filled(tmp_path/'foo-0'))
     (tmp_path/name).write_text(content, encoding='latin-1')
@@ -512,7 +564,8 @@ def test_bad_checkpoints_are_found_out_anew(tmp_path, name, content):
 
 
 def test_empty_checkpoints_say_nothing(tmp_path):
-    "Kafka makes them when it starts, and writes into them a minute later. Nothing is wrong with a directory in between."
+    """Kafka makes them when it starts, and writes into them a minute later. Nothing is wrong with a directory in
+    between."""
     close_log(filled(tmp_path/'foo-0'))
     for name in 'recovery-point', 'log-start', 'replication': (tmp_path/f'{name}-offset-checkpoint').touch()
     directory = LogDir(str(tmp_path), pytest.fail)
@@ -534,26 +587,32 @@ def test_duplicates_are_known_after_a_restart(tmp_path, reopen):
     if reopen == 'clean': close_log(log)
     directory = str(tmp_path/'foo-0')
     del log
-    for path in sorted(Path(directory).glob('*.snapshot'))[-1:] if 'bad' in reopen else Path(directory).glob('*.snapshot') if 'without' in reopen else ():
+    for path in sorted(Path(directory).glob('*.snapshot'))[-1:] if 'bad' in reopen else Path(
+        directory).glob('*.snapshot') if 'without' in reopen else ():
         path.write_bytes(path.read_bytes()[:-1] + b'!') if 'bad' in reopen else path.unlink()
     log = open_log(directory, SMALL, clean=reopen == 'clean')
     for producer, (batch, offset) in sent.items():
         header = HEADER.read(batch, 0)[0]
         assert log.producers.find_duplicate(header).first_offset == offset
-        with pytest.raises(BadSequence): log.producers.check(HEADER.read(batch_of(3, producer=(producer, 2, header.base_sequence + 4)), 0)[0])
-        with pytest.raises(OldEpoch): log.producers.check(HEADER.read(batch_of(3, producer=(producer, 1, header.base_sequence + 3)), 0)[0])
+        with pytest.raises(BadSequence):
+            log.producers.check(HEADER.read(batch_of(3, producer=(producer, 2, header.base_sequence + 4)), 0)[0])
+        with pytest.raises(OldEpoch):
+            log.producers.check(HEADER.read(batch_of(3, producer=(producer, 1, header.base_sequence + 3)), 0)[0])
         log.producers.check(HEADER.read(batch_of(3, producer=(producer, 2, header.base_sequence + 3)), 0)[0])
 
 
 def marker(producer: int, commit: bool) -> bytearray:
     record = Record(key=bytes([0, 0, 0, commit]), value=bytes(6))
-    return bytearray(write_batch([record], attributes=CONTROL | TRANSACTIONAL, base_timestamp=1, max_timestamp=1, producer_id=producer, producer_epoch=0))
+    return bytearray(write_batch([record], attributes=CONTROL | TRANSACTIONAL, base_timestamp=1, max_timestamp=1,
+                                 producer_id=producer, producer_epoch=0))
 
 
 @pytest.mark.parametrize('seed', range(8))
 def test_transactions(tmp_path, seed):
-    "Open, committed and aborted ones in any order, over segments and restarts: which offsets are decided, and which are aborted."
-    rng, log, opened, aborted, sequence = random.Random(seed), open_log(str(tmp_path/'foo-0'), SMALL._replace(segment_bytes=1500)), {}, [], defaultdict(int)
+    """Open, committed and aborted ones in any order, over segments and restarts: which offsets are decided, and which
+    are aborted."""
+    rng, log, opened, aborted, sequence = random.Random(seed), open_log(str(tmp_path/'foo-0'),
+        SMALL._replace(segment_bytes=1500)), {}, [], defaultdict(int)
     for number in range(150):
         producer, what = rng.randrange(4), rng.random()
         if producer in opened and what < 0.3:
@@ -562,7 +621,8 @@ def test_transactions(tmp_path, seed):
             first = opened.pop(producer)
             if not commit: aborted.append((producer, first, offset))
         else:
-            offset = put(log, batch_of(2, 40, producer=(producer, 0, sequence[producer]), attributes=TRANSACTIONAL, seed=number))
+            offset = put(log, batch_of(2, 40, producer=(producer, 0, sequence[producer]), attributes=TRANSACTIONAL,
+                                       seed=number))
             sequence[producer] += 2
             opened.setdefault(producer, offset)
         if rng.random() < 0.1:
@@ -602,23 +662,28 @@ class Model(RuleBasedStateMachine):
         self.log = None
         shutil.rmtree(os.path.dirname(self.directory))
 
-    @initialize(segment_bytes=st.sampled_from([300, 1000, 5000]), segment_ms=st.sampled_from([50, 1000, 10**9]), interval=st.sampled_from([0, 100, 1000]),
+    @initialize(segment_bytes=st.sampled_from([300, 1000, 5000]), segment_ms=st.sampled_from([50, 1000, 10**9]),
+                interval=st.sampled_from([0, 100, 1000]),
                 retention_ms=st.sampled_from([-1, 100, 1000]), retention_bytes=st.sampled_from([-1, 0, 1000, 4000]))
     def begin(self, segment_bytes, segment_ms, interval, retention_ms, retention_bytes):
-        self.config = LogConfig(segment_bytes=segment_bytes, segment_ms=segment_ms, index_interval_bytes=interval, retention_ms=retention_ms, retention_bytes=retention_bytes)
+        self.config = LogConfig(segment_bytes=segment_bytes, segment_ms=segment_ms, index_interval_bytes=interval,
+                                retention_ms=retention_ms, retention_bytes=retention_bytes)
         self.log = open_log(self.directory, self.config, self.now)
 
     # what the log should hold
-    def first_batch(self, offset): return next((i for i, batch in enumerate(self.batches) if batch.last >= offset), len(self.batches))
+    def first_batch(self, offset):
+        return next((i for i, batch in enumerate(self.batches) if batch.last >= offset), len(self.batches))
 
     def groups(self):
         "The batches of each segment; where segments begin is the log's own business."
         bases, groups = [segment.base_offset for segment in self.log.segments], []
-        for base, after in zip(bases, [*bases[1:], float('inf')]): groups.append([batch for batch in self.batches if base <= batch.base < after])
+        for base, after in zip(bases, [*bases[1:], float('inf')]):
+            groups.append([batch for batch in self.batches if base <= batch.base < after])
         return groups
 
     # what happens to it
-    @rule(data=st.data(), count=st.integers(1, 4), size=st.sampled_from([0, 10, 100, 700]), producer=st.sampled_from([None, None, 1, 2]), new_leader=st.booleans(), passed=st.integers(0, 60))
+    @rule(data=st.data(), count=st.integers(1, 4), size=st.sampled_from([0, 10, 100, 700]),
+          producer=st.sampled_from([None, None, 1, 2]), new_leader=st.booleans(), passed=st.integers(0, 60))
     def append(self, data, count, size, producer, new_leader, passed):
         self.now += passed
         times = [self.now + data.draw(st.integers(-100, 20)) for _ in range(count)] if passed % 5 else [-1] * count
@@ -651,7 +716,8 @@ class Model(RuleBasedStateMachine):
     @rule(passed=st.integers(0, 1000))
     def retain(self, passed):
         self.now += passed
-        sizes, gone = [(sum(len(batch.data) for batch in group), max((batch.header.max_timestamp for batch in group), default=-1)) for group in self.groups()], 0
+        sizes, gone = [(sum(len(batch.data) for batch in group), max((batch.header.max_timestamp for batch in group),
+                                                                     default=-1)) for group in self.groups()], 0
         left = sum(size for size, _ in sizes)
         for number, (size, latest) in enumerate(sizes):
             if latest < 0: latest = int(os.path.getmtime(self.log.segments[number].path) * 1000)
@@ -692,16 +758,22 @@ class Model(RuleBasedStateMachine):
         "All that was written is there."
         point, start = self.log.recovery_point, self.log.start_offset
         self.log = None
-        self.log = open_log(self.directory, self.config, self.now, clean=False, recovery_point=point, start_offset=start, note=self.nothing_to_mend)
+        self.log = open_log(self.directory, self.config, self.now, clean=False, recovery_point=point,
+                            start_offset=start, note=self.nothing_to_mend)
         self.check_indexes(point)
 
-    @rule(part=st.floats(0, 1), behind=st.sampled_from([b'', bytes(100), b'\xff' * 30, b'garbage', 'half a batch', 'a flipped bit']), which=st.integers(0, 100))
+    @rule(part=st.floats(0, 1), behind=st.sampled_from([b'', bytes(100), b'\xff' * 30, b'garbage', 'half a batch',
+                                                        'a flipped bit']), which=st.integers(0, 100))
     def power_failure(self, part, behind, which):
-        "Of a segment that wasn't flushed, some bytes are missing, or others stand there. What lies before them stays; what comes after is gone."
-        unflushed = [number for number, (segment, end) in enumerate(with_ends(self.log)) if end > self.log.recovery_point or segment is self.log.active]
+        """Of a segment that wasn't flushed, some bytes are missing, or others stand there. What lies before them stays;
+        what comes after is gone."""
+        unflushed = [number for number,
+                     (segment, end) in enumerate(with_ends(self.log)) if end > self.log.recovery_point
+                     or segment is self.log.active]
         number = unflushed[which % len(unflushed)]
         group, segment = self.groups()[number], self.log.segments[number]
-        point, start, bases = self.log.recovery_point, self.log.start_offset, [segment.base_offset for segment in self.log.segments]
+        point, start, bases = self.log.recovery_point, self.log.start_offset, [segment.base_offset for segment
+            in self.log.segments]
         safe = sum(len(batch.data) for batch in group if batch.last < point)
         cut = safe + int(part * (segment.size - safe))
         self.log = None
@@ -723,17 +795,23 @@ class Model(RuleBasedStateMachine):
             if content[at:at + len(batch.data)] != batch.data: break
             kept, at = [*kept, batch], at + len(batch.data)
         whole = at == len(content)   # nobody can see that something is missing
-        later = [batch for batch in self.batches if batch.base > segment.base_offset and batch not in group] if whole else []
+        later = [batch for batch in self.batches if batch.base > segment.base_offset and batch not
+                 in group] if whole else []
         self.batches = [batch for batch in self.batches if batch.base < segment.base_offset] + kept + later
         notes = []
-        self.log = open_log(self.directory, self.config, self.now, clean=False, recovery_point=point, start_offset=start, note=notes.append)
+        self.log = open_log(self.directory, self.config, self.now, clean=False, recovery_point=point,
+                            start_offset=start, note=notes.append)
         assert bool(notes) == (not whole)
-        self.end = max([batch.last + 1 for batch in self.batches] + [base for base in bases if whole or base <= segment.base_offset])
+        self.end = max([batch.last + 1 for batch in self.batches] + [base for base in bases if whole
+                                                                     or base <= segment.base_offset])
         if start > self.end: self.batches, self.end = [], start   # nothing is left but the offset
         self.sequence = {}
         for batch in self.batches:
-            if batch.header.producer_id >= 0: self.sequence[batch.header.producer_id] = batch.header.base_sequence + batch.header.last_offset_delta + 1
-        for producer, known in self.log.producers.producers.items():   # of producers whose batches were deleted before, the log may know more
+            if batch.header.producer_id >= 0:
+                self.sequence[
+                    batch.header.producer_id] = batch.header.base_sequence + batch.header.last_offset_delta + 1
+        # of producers whose batches were deleted before, the log may know more
+        for producer, known in self.log.producers.producers.items():
             if producer not in self.sequence and known.sent: self.sequence[producer] = known.sent[-1].last_sequence + 1
         self.check_indexes(point)
 
@@ -749,7 +827,8 @@ class Model(RuleBasedStateMachine):
         offset = int(self.start + part * (self.end - self.start))
         found = locate(self.log, offset, max_bytes, at_least_one)
         first = self.first_batch(offset)
-        if first == len(self.batches) or not at_least_one and len(self.batches[first].data) > max_bytes: assert found is None
+        if first == len(self.batches) or not at_least_one and len(self.batches[first].data) > max_bytes:
+            assert found is None
         else:
             group = next(group for group in self.groups() if self.batches[first] in group)
             data = b''.join(batch.data for batch in group[group.index(self.batches[first]):])
@@ -769,7 +848,8 @@ class Model(RuleBasedStateMachine):
     @rule(ago=st.integers(-50, 500))
     def look_for_a_time(self, ago):
         time = self.now - ago
-        expected = next((record for batch in self.batches for record in batch.records if record[0] >= time and record[1] >= self.start), None)
+        expected = next((record for batch in self.batches for record in batch.records if record[0] >= time
+                         and record[1] >= self.start), None)
         assert find_time(self.log, time) == expected
 
     @rule()
@@ -788,8 +868,10 @@ class Model(RuleBasedStateMachine):
     def nothing_strange(self):
         if not hasattr(self, 'log'): return
         log = self.log
-        assert (log.start_offset, log.end_offset, log.high_watermark, log.stable_offset) == (self.start, self.end, self.end, self.end)
-        assert sorted(name for name in os.listdir(self.directory) if name.endswith('.log')) == [os.path.basename(segment.path) for segment in log.segments]
+        assert (log.start_offset, log.end_offset, log.high_watermark, log.stable_offset) == (self.start, self.end,
+            self.end, self.end)
+        assert sorted(name for name in os.listdir(self.directory)
+                      if name.endswith('.log')) == [os.path.basename(segment.path) for segment in log.segments]
         for segment, group in zip(log.segments, self.groups()):
             size = sum(len(batch.data) for batch in group)
             assert size == segment.size == os.path.getsize(segment.path)

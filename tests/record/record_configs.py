@@ -2,10 +2,14 @@
 
     python tests/record/record_configs.py
 
-`fixtures/wire/recorded/config-definitions.json`: every setting as its own program defines it: type, default, what it may be, whether it can be
-changed while the broker runs (`update`: `cluster-wide`, `per-broker`, or not at all), and whether Kafka keeps it to itself (`internal`).
-`fixtures/wire/recorded/all-configs.jsonl`: what a broker with as few settings of its own as possible answers to DescribeConfigs, and to changes.
-Facts only: the sentences with which Kafka documents its settings are not asked for. Needs a JDK (not only a Java) and Kafka's jars.
+`fixtures/wire/recorded/config-definitions.json`: every setting as its own program defines it: type, default, what it
+may be, whether it can be
+changed while the broker runs (`update`: `cluster-wide`, `per-broker`, or not at all), and whether Kafka keeps it to
+itself (`internal`).
+`fixtures/wire/recorded/all-configs.jsonl`: what a broker with as few settings of its own as possible answers to
+DescribeConfigs, and to changes.
+Facts only: the sentences with which Kafka documents its settings are not asked for. Needs a JDK (not only a Java) and
+Kafka's jars.
 """
 import json
 import subprocess
@@ -20,7 +24,8 @@ from admin_by_hand import *
 from recording import RECORDED, record
 
 DEFINITIONS = RECORDED/'config-definitions.json'
-FEW = 'process.roles', 'node.id', 'controller.listener.names', 'controller.quorum.voters', 'listeners', 'log.dirs'   # without these it doesn't start
+# without these it doesn't start
+FEW = 'process.roles', 'node.id', 'controller.listener.names', 'controller.quorum.voters', 'listeners', 'log.dirs'
 NUMBERS = 'SHORT', 'INT', 'LONG', 'DOUBLE'
 
 JAVA = '''
@@ -47,11 +52,13 @@ def definitions() -> dict[str, dict[str, dict]]:
     with tempfile.TemporaryDirectory() as place:
         source = Path(place, 'Definitions.java')
         source.write_text(JAVA)
-        printed = subprocess.run([java(), '-cp', f'{libs()}/*', source], capture_output=True, text=True, check=True, timeout=120).stdout
+        printed = subprocess.run([java(), '-cp', f'{libs()}/*', source], capture_output=True, text=True, check=True,
+                                 timeout=120).stdout
     found = {}
     for line in printed.splitlines():
         kind, name, type_, default, valid, update, internal = line.split('\t')
-        found.setdefault(kind, {})[name] = {'type': type_, 'default': None if default in ('null', 'required') else default, 'valid': valid,
+        found.setdefault(kind, {})[name] = {'type': type_, 'default': None if default in ('null',
+            'required') else default, 'valid': valid,
                                             'update': update, 'internal': internal == 'true'}
     return found
 
@@ -68,8 +75,10 @@ def about_every_setting(ask, defined: dict[str, dict]):
         for who in ('1', ''): ask(f'{name} of {who!r}', alter((BROKER, who, [(name, SET, 'x')]), validate_only=True))
     for name, each in defined.items():
         if not each['update']: continue
-        for text in ('x', '-5', '0') if each['type'] in NUMBERS else ('x',): ask(f'{name} {text}', alter((BROKER, '1', [(name, SET, text)]), validate_only=True))
-        if name in alone: ask(f'{name} of all', alter((BROKER, '', [(name, SET, each['default'] or 'x')]), validate_only=True))
+        for text in ('x', '-5', '0') if each['type'] in NUMBERS else ('x',):
+            ask(f'{name} {text}', alter((BROKER, '1', [(name, SET, text)]), validate_only=True))
+        if name in alone:
+            ask(f'{name} of all', alter((BROKER, '', [(name, SET, each['default'] or 'x')]), validate_only=True))
     ask('a mistake, and of all', alter((BROKER, '', [('ssl.client.auth', SET, 'x')]), validate_only=True))
 
 
@@ -80,7 +89,9 @@ class Plain(RealKafka):
 
 def record_all():
     found = definitions()
-    DEFINITIONS.write_text('{\n' + ',\n'.join(f'{json.dumps(kind)}: {{\n' + ',\n'.join(f'{json.dumps(name)}: {json.dumps(each)}' for name, each in settings.items()) + '\n}'
+    DEFINITIONS.write_text('{\n' + ',\n'.join(f'{json.dumps(kind)}: {{\n'
+                                              + ',\n'.join(f'{json.dumps(name)}: {json.dumps(each)}' for name,
+                                                           each in settings.items()) + '\n}'
                                              for kind, settings in found.items()) + '\n}\n')
     with tempfile.TemporaryDirectory() as place, Plain(place) as kafka:
         record(kafka.port, lambda ask: about_every_setting(ask, found['broker']), 'all-configs.jsonl')

@@ -1,8 +1,10 @@
-"""Records `fixtures/wire/recorded/transactions-tv*`: a long conversation about transactions with Apache Kafka 4.1.1, and what it wrote.
+"""Records `fixtures/wire/recorded/transactions-tv*`: a long conversation about transactions with Apache Kafka 4.1.1,
+and what it wrote.
 
     python tests/record/transactions.py 0 1 2 odd
 
-The numbers are levels of `transaction.version`; `odd` is another conversation, about what no client asks. Needs Java and Kafka's jars;
+The numbers are levels of `transaction.version`; `odd` is another conversation, about what no client asks. Needs Java
+and Kafka's jars;
 `test_transactions.py` holds the same conversations with us.
 """
 import json
@@ -27,7 +29,8 @@ from kafka_scratch.apis.delete_topics import DeleteTopicsRequest
 from kafka_scratch.transactions.admin import *
 from kafka_scratch.transactions.apis import *
 
-SETTINGS = {'transaction.state.log.num.partitions': 1, 'offsets.topic.num.partitions': 1, 'log.retention.ms': -1, 'log.roll.ms': 10**15,
+SETTINGS = {'transaction.state.log.num.partitions': 1, 'offsets.topic.num.partitions': 1, 'log.retention.ms': -1,
+            'log.roll.ms': 10**15,
             'transaction.abort.timed.out.transaction.cleanup.interval.ms': 200}
 SETTLED = 'settled'   # instead of a pause: as soon as no transaction is between prepared and complete
 
@@ -42,7 +45,8 @@ class Leveled(RealKafka):
         self.directory.mkdir(parents=True, exist_ok=True)
         self._write_properties()
         cluster_id = run_tool('kafka.tools.StorageTool', 'random-uuid').strip()
-        run_tool('kafka.tools.StorageTool', 'format', '-t', cluster_id, '-c', self._properties_file, '--feature', f'transaction.version={self.level}')
+        run_tool('kafka.tools.StorageTool', 'format', '-t', cluster_id, '-c', self._properties_file, '--feature',
+                 f'transaction.version={self.level}')
 
 
 class Talk:
@@ -54,7 +58,8 @@ class Talk:
         asked = framed(APIS[request.API_KEY], version, request, self.count, 'txn')
         return asked, self.client.ask(asked)
 
-    def ask(self, request, version: int): return answer_in(APIS[request.API_KEY], version, self.exchange(request, version)[1])
+    def ask(self, request, version: int):
+        return answer_in(APIS[request.API_KEY], version, self.exchange(request, version)[1])
 
     def settle(self):
         "Kafka writes its markers a little later than it answers."
@@ -66,7 +71,8 @@ class Talk:
         else: time.sleep(pause)
         asked, said = self.exchange(request, version)
         key = request.API_KEY
-        self.steps.append(dict(name=name, api_key=key, api_version=version, api_name=API_NAMES[key], request_hex=asked.hex(), response_hex=said.hex(), **context))
+        self.steps.append(dict(name=name, api_key=key, api_version=version, api_name=API_NAMES[key],
+                               request_hex=asked.hex(), response_hex=said.hex(), **context))
         return answer_in(APIS[key], version, said)
 
 
@@ -75,7 +81,8 @@ def talk_to(kafka: Leveled, topics: dict[str, int]) -> Talk:
     kafka.create_topics(topics)
     talk = Talk(kafka.port)
     for kind in (1, 0):
-        while talk.ask(FindCoordinatorRequest(key_type=kind, coordinator_keys=['x']), 4).coordinators[0].error_code: time.sleep(0.1)
+        while talk.ask(FindCoordinatorRequest(key_type=kind, coordinator_keys=['x']), 4).coordinators[0].error_code:
+            time.sleep(0.1)
     time.sleep(1)
     return talk
 
@@ -99,17 +106,20 @@ def record(level: int, to: Path):
         (to/f'{name}.jsonl').write_text(''.join(json.dumps(step) + '\n' for step in talk.steps))
         for directory in ('__transaction_state-0', 'tx.a-0', '__consumer_offsets-0'):
             raw = (kafka.log_dir/directory/f'{0:020}.log').read_bytes()
-            kept = [raw[batch.start:batch.end] for batch in read_batches(raw) if directory != '__transaction_state-0' or counts(batch)]
+            kept = [raw[batch.start:batch.end] for batch in read_batches(raw) if directory != '__transaction_state-0'
+                    or counts(batch)]
             (to/f'{name}.{directory}.log').write_bytes(b''.join(kept))
 
 
 def counts(batch) -> bool:
     "Not one of the thousands of epochs that are only passed through."
     record = read_records(batch)[0]
-    return record.key[4:] not in (b'x', b'y', b'z') or not record.value or not 0 < int.from_bytes(record.value[10:12], 'big') < 32765
+    return record.key[4:] not in (b'x', b'y', b'z') or not record.value or not 0 < int.from_bytes(record.value[10:12],
+        'big') < 32765
 
 
-# --- Questions ----------------------------------------------------------------------------------------------------------
+# --- Questions
+# ----------------------------------------------------------------------------------------------------------
 
 def batch(pid, epoch, seq, *values, attributes=TRANSACTIONAL):
     records = [Record(offset_delta=i, value=v) for i, v in enumerate(values or (b'v',))]
@@ -118,42 +128,54 @@ def batch(pid, epoch, seq, *values, attributes=TRANSACTIONAL):
 
 
 def init(name, pid=-1, epoch=-1, timeout=60000):
-    return InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=timeout, producer_id=pid, producer_epoch=epoch)
+    return InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=timeout, producer_id=pid,
+                                 producer_epoch=epoch)
 
 def real(name): return name if name.startswith('__') else name.replace('_', '.')
 
 def topics(**places): return [AddPartitionsToTxnTopic(name=real(n), partitions=p) for n, p in places.items()]
 
 def add(name, pid, epoch, **places):
-    return AddPartitionsToTxnRequest(v3_and_below_transactional_id=name, v3_and_below_producer_id=pid, v3_and_below_producer_epoch=epoch,
+    return AddPartitionsToTxnRequest(v3_and_below_transactional_id=name, v3_and_below_producer_id=pid,
+                                     v3_and_below_producer_epoch=epoch,
                                      v3_and_below_topics=topics(**places))
 
 def add4(*txns):
     return AddPartitionsToTxnRequest(transactions=[AddPartitionsToTxnTransaction(
-        transactional_id=n, producer_id=p, producer_epoch=e, verify_only=v, topics=topics(**t)) for n, p, e, v, t in txns])
+        transactional_id=n, producer_id=p, producer_epoch=e, verify_only=v, topics=topics(**t)) for n, p, e, v,
+        t in txns])
 
-def end(name, pid, epoch, commit): return EndTxnRequest(transactional_id=name, producer_id=pid, producer_epoch=epoch, committed=commit)
+def end(name, pid, epoch, commit):
+    return EndTxnRequest(transactional_id=name, producer_id=pid, producer_epoch=epoch, committed=commit)
 
 def send(name, *data, acks=-1):
     by = {}
-    for topic, index, records in data: by.setdefault(topic, []).append(PartitionProduceData(index=index, records=records))
-    return ProduceRequest(transactional_id=name, acks=acks, timeout_ms=3000, topic_data=[TopicProduceData(name=t, partition_data=d) for t, d in by.items()])
+    for topic, index, records in data:
+        by.setdefault(topic, []).append(PartitionProduceData(index=index, records=records))
+    return ProduceRequest(transactional_id=name, acks=acks, timeout_ms=3000,
+                          topic_data=[TopicProduceData(name=t, partition_data=d) for t, d in by.items()])
 
 def fetch_(topic, index, offset=0, committed=1):
     partition = FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=1 << 20)
-    return FetchRequest(max_wait_ms=0, min_bytes=0, isolation_level=committed, topics=[FetchTopic(topic=topic, partitions=[partition])])
+    return FetchRequest(max_wait_ms=0, min_bytes=0, isolation_level=committed,
+                        topics=[FetchTopic(topic=topic, partitions=[partition])])
 
 def describe(*names): return DescribeTransactionsRequest(transactional_ids=list(names))
 
-def producers(topic, *indexes): return DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=list(indexes))])
+def producers(topic, *indexes):
+    return DescribeProducersRequest(topics=[TopicRequest(name=topic, partition_indexes=list(indexes))])
 
 def list_(states=(), ids=(), duration=-1, pattern=None):
-    return ListTransactionsRequest(state_filters=list(states), producer_id_filters=list(ids), duration_filter=duration, transactional_id_pattern=pattern)
+    return ListTransactionsRequest(state_filters=list(states), producer_id_filters=list(ids), duration_filter=duration,
+                                   transactional_id_pattern=pattern)
 
 def commit_offsets(name, group, pid, epoch, generation=-1, member='', offsets=(('tx.a', 0, 5),)):
     by = {}
-    for t, i, o in offsets: by.setdefault(t, []).append(TxnOffsetCommitRequestPartition(partition_index=i, committed_offset=o, committed_metadata='m'))
-    return TxnOffsetCommitRequest(transactional_id=name, group_id=group, producer_id=pid, producer_epoch=epoch, generation_id=generation, member_id=member,
+    for t, i, o in offsets:
+        by.setdefault(t, []).append(TxnOffsetCommitRequestPartition(partition_index=i, committed_offset=o,
+                                                                    committed_metadata='m'))
+    return TxnOffsetCommitRequest(transactional_id=name, group_id=group, producer_id=pid, producer_epoch=epoch,
+                                  generation_id=generation, member_id=member,
                                   topics=[TxnOffsetCommitRequestTopic(name=t, partitions=p) for t, p in by.items()])
 
 def offsets_of(group, stable=True):
@@ -165,11 +187,14 @@ def latest(committed=1):
     return ListOffsetsRequest(replica_id=-1, isolation_level=committed, topics=[topic])
 
 def marker(pid, epoch, commit, coordinator_epoch, **places):
-    return WriteTxnMarkersRequest(markers=[WritableTxnMarker(producer_id=pid, producer_epoch=epoch, transaction_result=commit,
-    topics=[WritableTxnMarkerTopic(name=real(n), partition_indexes=p) for n, p in places.items()], coordinator_epoch=coordinator_epoch)])
+    return WriteTxnMarkersRequest(markers=[WritableTxnMarker(producer_id=pid, producer_epoch=epoch,
+                                                             transaction_result=commit,
+    topics=[WritableTxnMarkerTopic(name=real(n), partition_indexes=p) for n, p in places.items()],
+    coordinator_epoch=coordinator_epoch)])
 
 
-# --- The conversation ---------------------------------------------------------------------------------------------------
+# --- The conversation
+# ---------------------------------------------------------------------------------------------------
 
 def first_id(t: Talk):
     "The first block of ids takes Kafka a moment."
@@ -226,7 +251,8 @@ def conversation(t: Talk, level: int):
     t('produce-not-added-v11', 11, send('c', ('tx.a', 2, batch(c, 0, 0))))
     t('produce-not-added-v10', 10, send('c', ('tx.a', 2, batch(c, 0, 0))))
     t('produce-not-added-v3', 3, send('c', ('tx.a', 2, batch(c, 0, 0))))
-    t('produce-mixed-v11', 11, send('c', ('tx.a', 1, batch(c, 0, 0)), ('tx.a', 2, batch(c, 0, 0)), ('tx.none', 0, batch(c, 0, 0))))
+    t('produce-mixed-v11', 11, send('c', ('tx.a', 1, batch(c, 0, 0)), ('tx.a', 2, batch(c, 0, 0)),
+                                    ('tx.none', 0, batch(c, 0, 0))))
     t('produce-two-producers', 11, send('c', ('tx.a', 1, batch(c, 0, 1)), ('tx.b', 0, batch(a, 2, 0))))
     t('produce-other-name', 11, send('a', ('tx.b', 0, batch(c, 0, 0))))
     t('produce-unknown-name', 11, send('nobody', ('tx.b', 0, batch(c, 0, 0))))
@@ -308,11 +334,16 @@ def conversation(t: Talk, level: int):
     t('offsets-not-added-v4', 4, commit_offsets('o', 'g', o, 0))
     t('offsets-not-added-v0', 0, commit_offsets('o', 'g', o, 0))
     t('add-offsets', 3, AddOffsetsToTxnRequest(transactional_id='o', producer_id=o, producer_epoch=0, group_id='g'))
-    t('add-offsets-other-epoch-v3', 3, AddOffsetsToTxnRequest(transactional_id='o', producer_id=o, producer_epoch=3, group_id='g'))
-    t('add-offsets-other-epoch-v1', 1, AddOffsetsToTxnRequest(transactional_id='o', producer_id=o, producer_epoch=3, group_id='g'))
-    t('add-offsets-empty-group', 3, AddOffsetsToTxnRequest(transactional_id='o', producer_id=o, producer_epoch=0, group_id=''))
-    t('add-offsets-unknown', 4, AddOffsetsToTxnRequest(transactional_id='nobody', producer_id=o, producer_epoch=0, group_id='g'))
-    t('offsets-unknown-topic', 3, commit_offsets('o', 'g', o, 0, offsets=(('tx.a', 0, 5), ('tx.none', 0, 5), ('tx.a', 9, 5))))
+    t('add-offsets-other-epoch-v3', 3, AddOffsetsToTxnRequest(transactional_id='o', producer_id=o, producer_epoch=3,
+                                                              group_id='g'))
+    t('add-offsets-other-epoch-v1', 1, AddOffsetsToTxnRequest(transactional_id='o', producer_id=o, producer_epoch=3,
+                                                              group_id='g'))
+    t('add-offsets-empty-group', 3, AddOffsetsToTxnRequest(transactional_id='o', producer_id=o, producer_epoch=0,
+                                                           group_id=''))
+    t('add-offsets-unknown', 4, AddOffsetsToTxnRequest(transactional_id='nobody', producer_id=o, producer_epoch=0,
+                                                       group_id='g'))
+    t('offsets-unknown-topic', 3, commit_offsets('o', 'g', o, 0, offsets=(('tx.a', 0, 5), ('tx.none', 0, 5),
+        ('tx.a', 9, 5))))
     t('offsets-empty-group', 3, commit_offsets('o', '', o, 0))
     t('offsets-unknown-name', 3, commit_offsets('nobody', 'g', o, 0))
     t('offsets-other-epoch-v3', 3, commit_offsets('o', 'g', o, 7))
@@ -332,7 +363,8 @@ def conversation(t: Talk, level: int):
     if not level: return   # Kafka can't keep what follows in version 0 of its records, and gets stuck
     # the newer way: a transaction grows by being written to, and each has its own epoch
     n = t('init-n', 5, init('n')).producer_id
-    t('new-produce', 12, send('n', ('tx.a', 0, batch(n, 0, 0, b'new')), ('tx.b', 0, batch(n, 0, 0, b'new')), ('tx.none', 0, batch(n, 0, 0))))
+    t('new-produce', 12, send('n', ('tx.a', 0, batch(n, 0, 0, b'new')), ('tx.b', 0, batch(n, 0, 0, b'new')),
+                              ('tx.none', 0, batch(n, 0, 0))))
     t('new-describe', 0, describe('n'))
     t('new-commit', 5, end('n', n, 0, True))
     t('new-commit-retry', 5, end('n', n, 0, True), SETTLED)
@@ -372,7 +404,9 @@ def conversation(t: Talk, level: int):
     k = t('init-k', 5, init('k')).producer_id
     t('batch-add', 4, add4(('k', k, 0, False, dict(tx_a=[0])), ('nobody', 5, 0, False, dict(tx_a=[0]))))
     there = dict(tx_a=[0])
-    for v in (4, 5): t(f'verify-v{v}', v, add4(('k', k, 0, True, dict(tx_a=[0, 1])), ('c', c, 0, True, there), ('nobody', 5, 0, True, there), ('o', o, 0, True, there)))
+    for v in (4, 5):
+        t(f'verify-v{v}', v, add4(('k', k, 0, True, dict(tx_a=[0, 1])), ('c', c, 0, True, there),
+                                  ('nobody', 5, 0, True, there), ('o', o, 0, True, there)))
     t('batch-other-epoch', 4, add4(('k', k, 4, False, dict(tx_a=[0]))))
     t('batch-unknown-topic', 4, add4(('k', k, 0, False, dict(tx_none=[0]))))
     t('batch-empty-name', 4, add4(('', k, 0, True, dict(tx_a=[0]))))
@@ -384,7 +418,8 @@ def conversation(t: Talk, level: int):
     t('marker-same-again', 1, marker(7000, 3, False, 7, tx_b=[0]))
     t('marker-offsets', 1, marker(7000, 3, True, 0, __consumer_offsets=[0]))
     t('marker-nothing', 1, marker(7000, 3, True, 0))
-    t('marker-two', 1, WriteTxnMarkersRequest(markers=marker(7001, 0, True, 0, tx_b=[0]).markers + marker(7002, 0, False, 0, tx_b=[0], tx_a=[1, 9]).markers))
+    t('marker-two', 1, WriteTxnMarkersRequest(markers=marker(7001, 0, True, 0, tx_b=[0]).markers + marker(7002, 0,
+        False, 0, tx_b=[0], tx_a=[1, 9]).markers))
     t('marker-producers', 0, producers('tx.b', 0))
     # slow ones
     s = t('init-slow', 5, init('slow', timeout=300)).producer_id
@@ -443,27 +478,34 @@ def far(t: Talk, name: str, pid: int, start: int, stop: int):
 
 
 def odd(t: Talk):
-    "Sequences around the wrap, numbers that can't be, batches that are nobody's, both ways in turn, and a topic that goes away."
+    """Sequences around the wrap, numbers that can't be, batches that are nobody's, both ways in turn, and a topic that
+    goes away."""
     first_id(t)
     def plain(pid, epoch, seq, *values): return batch(pid, epoch, seq, *values, attributes=0)
     def put(name, *data, v=11, who=None): return t(name, v, send(who, *data))
     # around the wrap, and more than five batches ago
     last = 2**31 - 1
-    sent = [(last - 1, 4), (2, 1), (last - 1, 4), (last, 1), (3, 1), (4, 1), (5, 1), (6, 1), (2, 1), (last - 1, 4), (7, 2), (7, 1), (7, 2), (8, 1)]
+    sent = [(last - 1, 4), (2, 1), (last - 1, 4), (last, 1), (3, 1), (4, 1), (5, 1), (6, 1), (2, 1), (last - 1, 4),
+            (7, 2), (7, 1), (7, 2), (8, 1)]
     for n, (seq, count) in enumerate(sent):
         put(f'wrap-{n}', ('tx.a', 0, plain(5000, 0, seq, *[b'v'] * count)))
     # numbers that can't be
-    for name, pid, epoch, seq in [('epoch-too-low', 5001, -5, 0), ('no-epoch', 5002, -1, 3), ('no-epoch-anywhere', 5002, -1, 9), ('no-epoch-again', 5002, -1, 3),
-                                  ('an-epoch-now', 5002, 0, 7), ('no-epoch-after', 5002, -1, 7), ('id-too-low', -5, 0, 0), ('epoch-without-id', -1, 3, 4),
-                                  ('no-sequence', 5003, 0, -1), ('sequence-too-low', 5003, 0, -2), ('largest-epoch', 5004, 32767, 0), ('largest-epoch-2', 5004, 32767, 1)]:
+    for name, pid, epoch, seq in [('epoch-too-low', 5001, -5, 0), ('no-epoch', 5002, -1, 3),
+                                  ('no-epoch-anywhere', 5002, -1, 9), ('no-epoch-again', 5002, -1, 3),
+                                  ('an-epoch-now', 5002, 0, 7), ('no-epoch-after', 5002, -1, 7),
+                                  ('id-too-low', -5, 0, 0), ('epoch-without-id', -1, 3, 4),
+                                  ('no-sequence', 5003, 0, -1), ('sequence-too-low', 5003, 0, -2),
+                                  ('largest-epoch', 5004, 32767, 0), ('largest-epoch-2', 5004, 32767, 1)]:
         put(name, ('tx.a', 1, plain(pid, epoch, seq)))
     t('numbers-producers', 0, producers('tx.a', 0, 1))
     a = t('init-a', 5, init('a')).producer_id
-    for who in [('a', -5, 3), ('a', -5, 0), ('a', a, -5), ('a', -5, -5), (None, -5, 3), ('new', -5, 3)]: t(f'init-{who}', 5, init(*who))
+    for who in [('a', -5, 3), ('a', -5, 0), ('a', a, -5), ('a', -5, -5), (None, -5, 3), ('new', -5, 3)]:
+        t(f'init-{who}', 5, init(*who))
     # whose are they?
     b = t('init-b', 5, init('b')).producer_id
     t('add-b', 3, add('b', b, 0, tx_a=[0, 1, 2], tx_b=[0]))
-    put('two-and-plain', ('tx.a', 0, batch(b, 0, 0)), ('tx.a', 1, batch(b + 77, 0, 0)), ('tx.b', 0, plain(-1, -1, -1)), ('tx.none', 0, batch(b, 0, 0)), who='b')
+    put('two-and-plain', ('tx.a', 0, batch(b, 0, 0)), ('tx.a', 1, batch(b + 77, 0, 0)), ('tx.b', 0, plain(-1, -1, -1)),
+        ('tx.none', 0, batch(b, 0, 0)), who='b')
     put('two-epochs', ('tx.a', 0, batch(b, 0, 0)), ('tx.a', 1, batch(b, 1, 0)), who='b')
     put('nobodys', ('tx.a', 0, batch(-1, -1, -1)), who='b')
     put('nobodys-no-name', ('tx.a', 0, batch(-1, -1, -1)))
@@ -471,7 +513,8 @@ def odd(t: Talk):
     put('and-plain', ('tx.a', 0, batch(b, 0, 0)), ('tx.b', 0, plain(-1, -1, -1)), who='b')
     put('starts-later', ('tx.a', 2, batch(b, 0, 5)), who='b')
     put('plain-elsewhere', ('tx.a', 1, plain(b, 0, 0)))
-    for name, epoch, seq in [('again', 0, 0), ('next', 0, 1), ('next-epoch', 1, 0), ('gap', 0, 9)]: put(f'plain-{name}', ('tx.a', 0, plain(b, epoch, seq)))
+    for name, epoch, seq in [('again', 0, 0), ('next', 0, 1), ('next-epoch', 1, 0), ('gap', 0, 9)]:
+        put(f'plain-{name}', ('tx.a', 0, plain(b, epoch, seq)))
     put('next-epoch', ('tx.a', 0, batch(b, 1, 0)), who='b')
     t('end-b', 4, end('b', b, 0, True))
     t.settle()
@@ -531,7 +574,8 @@ def odd(t: Talk):
     t('offsets-end', 5, end('g', g, 1, False))
     t('offsets-aborted', 8, offsets_of('grp'), SETTLED)
     t('offsets-producers-2', 0, producers('__consumer_offsets', 0))
-    for topic, number in [('tx.a', 0), ('tx.a', 1), ('tx.a', 2), ('tx.b', 0)]: t(f'fetch-{topic}-{number}', 12, fetch_(topic, number))
+    for topic, number in [('tx.a', 0), ('tx.a', 1), ('tx.a', 2), ('tx.b', 0)]:
+        t(f'fetch-{topic}-{number}', 12, fetch_(topic, number))
 
 
 if __name__ == '__main__':

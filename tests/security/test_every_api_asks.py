@@ -1,6 +1,8 @@
-"""Nobody gets past the authorizer: a request to each API of a node, in every version, in the name of somebody who may do nothing.
+"""Nobody gets past the authorizer: a request to each API of a node, in every version, in the name of somebody who may
+do nothing.
 
-The answer has to refuse, or to be empty; and nothing may have changed on the disk. The same request in the name of somebody who may do everything
+The answer has to refuse, or to be empty; and nothing may have changed on the disk. The same request in the name of
+somebody who may do everything
 has to get further, or it would prove nothing. A new API has to be in one of the two tables.
 """
 import hashlib
@@ -20,9 +22,11 @@ from kafka_scratch.wire.schema import Message
 # What everybody may ask, and why.
 OPEN = {
     'ApiVersions': 'a client has to learn which versions we speak before it can say who it is',
-    'SaslHandshake': 'it is how a client says who it is; where the guard has let it in, the answer is always that it is too late for that',
+    'SaslHandshake': 'it is how a client says who it is; where the guard has let it in, the answer is always that it '
+                     'is too late for that',
     'SaslAuthenticate': 'the same',
-    'DescribeCluster': "a client that was let in has to find the brokers; what it may do to the cluster isn't told (see below)"}
+    'DescribeCluster': "a client that was let in has to find the brokers; what it may do to the cluster isn't told "
+                       "(see below)"}
 BROKERS = {'Metadata': {'brokers'}}   # lists that are open for the same reason as DescribeCluster
 
 BATCH = write_batch([Record(value=b'mine')])
@@ -30,9 +34,11 @@ TOPIC_ID = object()   # stands for the id of `salaries`, which is another one ea
 SALARIES = {'name': 'salaries', 'partitions': [0]}
 OFFSETS = {'name': 'salaries', 'partitions': [{'partition_index': 0, 'committed_offset': 1, 'committed_metadata': ''}]}
 PAY = {'transactional_id': 'pay', 'producer_id': 0, 'producer_epoch': 0}
-ANY_RULE = {'resource_type_filter': 1, 'resource_name_filter': None, 'pattern_type_filter': 1, 'principal_filter': None, 'host_filter': None,
+ANY_RULE = {'resource_type_filter': 1, 'resource_name_filter': None, 'pattern_type_filter': 1, 'principal_filter': None,
+            'host_filter': None,
             'operation': 1, 'permission_type': 1}
-NEW_RULE = {'resource_type': 2, 'resource_name': 'salaries', 'principal': 'User:mallory', 'host': '*', 'operation': 2, 'permission_type': 3}
+NEW_RULE = {'resource_type': 2, 'resource_name': 'salaries', 'principal': 'User:mallory', 'host': '*', 'operation': 2,
+            'permission_type': 3}
 TOPIC, GROUP, BROKER = 2, 32, 4   # types of resources that have settings
 LEVEL = {'name': 'retention.ms', 'value': '1'}
 
@@ -46,19 +52,24 @@ REQUESTS = {
     'Produce': [{'acks': 1, 'topic_data': produced(name='salaries', topic_id=TOPIC_ID)},
                 {'acks': 1, 'transactional_id': 'pay', 'topic_data': produced(name='salaries', topic_id=TOPIC_ID)}],
     'Fetch': [{'session_epoch': -1, 'max_bytes': 1000, 'topics': fetched(topic='salaries', topic_id=TOPIC_ID)}],
-    'ListOffsets': [{'replica_id': -1, 'topics': [{'name': 'salaries', 'partitions': [{'partition_index': 0, 'timestamp': -1}]}]}],
-    'Metadata': [{'topics': [{'name': 'salaries'}]}, {'topics': [{'name': 'new'}], 'allow_auto_topic_creation': True}, {'topics': None, 'since': 1},
+    'ListOffsets': [{'replica_id': -1,
+                     'topics': [{'name': 'salaries', 'partitions': [{'partition_index': 0, 'timestamp': -1}]}]}],
+    'Metadata': [{'topics': [{'name': 'salaries'}]}, {'topics': [{'name': 'new'}], 'allow_auto_topic_creation': True},
+                 {'topics': None, 'since': 1},
                  {'topics': [{'name': None, 'topic_id': TOPIC_ID}], 'since': 12}],
     'OffsetCommit': [{'group_id': 'billing', 'topics': [OFFSETS]}],
     'OffsetFetch': [{'group_id': 'billing', 'topics': [{'name': 'salaries', 'partition_indexes': [0]}],
                      'groups': [{'group_id': 'billing', 'topics': [{'name': 'salaries', 'partition_indexes': [0]}]}]},
-                    {'group_id': 'billing', 'topics': None, 'groups': [{'group_id': 'billing', 'topics': None}], 'since': 2}],
+                    {'group_id': 'billing', 'topics': None, 'groups': [{'group_id': 'billing', 'topics': None}],
+                     'since': 2}],
     'FindCoordinator': [{'key': 'billing', 'key_type': kind, 'coordinator_keys': ['billing']} for kind in (0, 1)],
-    'JoinGroup': [{'group_id': 'billing', 'session_timeout_ms': 10_000, 'rebalance_timeout_ms': 10_000, 'protocol_type': 'consumer',
+    'JoinGroup': [{'group_id': 'billing', 'session_timeout_ms': 10_000, 'rebalance_timeout_ms': 10_000,
+                   'protocol_type': 'consumer',
                    'protocols': [{'name': 'range', 'metadata': b''}]}],
     'Heartbeat': [{'group_id': 'billing', 'generation_id': 1, 'member_id': 'm'}],
     'LeaveGroup': [{'group_id': 'billing', 'member_id': 'm', 'members': [{'member_id': 'm'}]}],
-    'SyncGroup': [{'group_id': 'billing', 'generation_id': 1, 'member_id': 'm', 'protocol_type': 'consumer', 'protocol_name': 'range'}],
+    'SyncGroup': [{'group_id': 'billing', 'generation_id': 1, 'member_id': 'm', 'protocol_type': 'consumer',
+                   'protocol_name': 'range'}],
     'DescribeGroups': [{'groups': ['billing']}],
     'ListGroups': [{}],
     'CreateTopics': [{'topics': [{'name': 'new', 'num_partitions': 1, 'replication_factor': 1}]}],
@@ -66,7 +77,8 @@ REQUESTS = {
                      {'topics': [{'name': None, 'topic_id': TOPIC_ID}], 'timeout_ms': 1000, 'since': 6}],
     'DeleteRecords': [{'topics': [{'name': 'salaries', 'partitions': [{'partition_index': 0, 'offset': -1}]}]}],
     'InitProducerId': [{'transactional_id': None}, {'transactional_id': 'pay', 'transaction_timeout_ms': 1000}],
-    'OffsetForLeaderEpoch': [{'topics': [{'topic': 'salaries', 'partitions': [{'partition': 0, 'current_leader_epoch': -1, 'leader_epoch': 0}]}]}],
+    'OffsetForLeaderEpoch': [{'topics': [{'topic': 'salaries', 'partitions': [{'partition': 0,
+        'current_leader_epoch': -1, 'leader_epoch': 0}]}]}],
     'AddPartitionsToTxn': [{'transactions': [{**PAY, 'topics': [SALARIES]}], 'v3_and_below_topics': [SALARIES],
                             **{f'v3_and_below_{name}': value for name, value in PAY.items()}}],
     'AddOffsetsToTxn': [{**PAY, 'group_id': 'billing'}],
@@ -78,22 +90,28 @@ REQUESTS = {
     'DeleteAcls': [{'filters': [ANY_RULE]}],
     'DescribeConfigs': [{'resources': [{'resource_type': kind, 'resource_name': name, 'configuration_keys': None}]}
                         for kind, name in ((TOPIC, 'salaries'), (BROKER, '1'), (BROKER, ''), (GROUP, 'billing'))],
-    'AlterConfigs': [{'resources': [{'resource_type': kind, 'resource_name': name, 'configs': [LEVEL]}]} for kind, name in ((TOPIC, 'salaries'), (BROKER, ''))],
+    'AlterConfigs': [{'resources': [{'resource_type': kind, 'resource_name': name, 'configs': [LEVEL]}]} for kind,
+                     name in ((TOPIC, 'salaries'), (BROKER, ''))],
     'CreatePartitions': [{'topics': [{'name': 'salaries', 'count': 2, 'assignments': None}]}],
     'DeleteGroups': [{'groups_names': ['billing']}],
-    'IncrementalAlterConfigs': [{'resources': [{'resource_type': kind, 'resource_name': name, 'configs': [LEVEL]}]} for kind, name in ((TOPIC, 'salaries'), (BROKER, ''))],
+    'IncrementalAlterConfigs': [{'resources': [{'resource_type': kind, 'resource_name': name,
+                                                'configs': [LEVEL]}]} for kind,
+                                                name in ((TOPIC, 'salaries'), (BROKER, ''))],
     'OffsetDelete': [{'group_id': 'billing', 'topics': [{'name': 'salaries', 'partitions': [{'partition_index': 0}]}]}],
     'DescribeClientQuotas': [{'components': []}],
     'DescribeUserScramCredentials': [{'users': None}, {'users': [{'name': 'alice'}]}],
-    'AlterUserScramCredentials': [{'upsertions': [{'name': 'mallory', 'mechanism': 1, 'iterations': 4096, 'salt': b'x', 'salted_password': b'x'}]},
+    'AlterUserScramCredentials': [{'upsertions': [{'name': 'mallory', 'mechanism': 1, 'iterations': 4096, 'salt': b'x',
+                                                   'salted_password': b'x'}]},
                                   {'deletions': [{'name': 'alice', 'mechanism': 1}]}],
     'DescribeProducers': [{'topics': [{'name': 'salaries', 'partition_indexes': [0]}]}],
     'DescribeTransactions': [{'transactional_ids': ['pay']}],
     'ListTransactions': [{}],
-    'ConsumerGroupHeartbeat': [{'group_id': 'new', 'member_id': 'm', 'rebalance_timeout_ms': 1000, 'subscribed_topic_names': ['salaries'], 'topic_partitions': []}],
+    'ConsumerGroupHeartbeat': [{'group_id': 'new', 'member_id': 'm', 'rebalance_timeout_ms': 1000,
+                                'subscribed_topic_names': ['salaries'], 'topic_partitions': []}],
     'ConsumerGroupDescribe': [{'group_ids': ['billing']}],
     'ListConfigResources': [{}],
-    'DescribeTopicPartitions': [{'topics': [], 'response_partition_limit': 10}, {'topics': [{'name': 'salaries'}], 'response_partition_limit': 10}],
+    'DescribeTopicPartitions': [{'topics': [], 'response_partition_limit': 10},
+                                {'topics': [{'name': 'salaries'}], 'response_partition_limit': 10}],
 }
 
 
@@ -119,14 +137,16 @@ def made(kind: type, facts: dict, node: Node) -> Message:
 
 
 def ask(node: Node, api, facts: dict, version: int) -> Message | Later | None:
-    header = RequestHeader(api_key=api.key, api_version=version, correlation_id=1, client_id='anybody').encode(api.request_header_version(version))
+    header = RequestHeader(api_key=api.key, api_version=version, correlation_id=1,
+                           client_id='anybody').encode(api.request_header_version(version))
     said = node.answer(header + made(api.request, facts, node).encode(version))
     if isinstance(said, Later) or not said: return said or None
     for secret in (b'classified', b'grain of salt'): assert node.authorizer.allowed or secret not in said
     return api.response.decode(said, version, 8 + api.response_header_version(version))
 
 
-REFUSALS = {ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+REFUSALS = {ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED,
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
             ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
 
 
@@ -134,7 +154,8 @@ def granted(message: Message, version: int, public: set = frozenset(), whole: bo
     "What an answer says that isn't a refusal: errors of another kind (or none), and lists of things."
     fields = [f for f in message.FIELDS if version in f.versions]
     errors = {f.name: getattr(message, f.name) for f in fields if f.name.endswith('error_code')}
-    lists = {f.name: getattr(message, f.name) or [] for f in fields if isinstance(getattr(message, f.name), list) and f.name not in public}
+    lists = {f.name: getattr(message, f.name) or [] for f in fields if isinstance(getattr(message, f.name),
+        list) and f.name not in public}
     refused = any(errors.values()) and set(errors.values()) <= REFUSALS | {0}
     listing = whole and lists and not any(errors.values())   # a list of what the caller may see: what is in it counts
     if errors and not refused and not listing: yield type(message).__name__, errors
@@ -167,16 +188,21 @@ def node(tmp_path):
     node.authorizer = Everything(True)
     node.create({'salaries': 1})
     node.salaries_id = node.image.topics['salaries'].topic_id
-    node.controller.write([ClientQuotaRecord(entity=[EntityData(entity_type='user', entity_name='classified')], key='producer_byte_rate', value=1.)])
+    node.controller.write([ClientQuotaRecord(entity=[EntityData(entity_type='user', entity_name='classified')],
+                                             key='producer_byte_rate', value=1.)])
     for coordinator in (node.groups, node.transactions): coordinator.store.ensure()
     def do(name, facts, version): return ask(node, loaded(name), facts, version)
-    secret = [{'name': 'salaries', 'partition_data': [{'index': 0, 'records': write_batch([Record(value=b'classified')])}]}]
-    noted, longer = {'partition_index': 0, 'committed_offset': 1, 'committed_metadata': 'classified'}, {'name': 'retention.ms', 'value': '86400000'}
+    secret = [{'name': 'salaries',
+               'partition_data': [{'index': 0, 'records': write_batch([Record(value=b'classified')])}]}]
+    noted, longer = {'partition_index': 0, 'committed_offset': 1,
+                     'committed_metadata': 'classified'}, {'name': 'retention.ms', 'value': '86400000'}
     done = [do('Produce', {'acks': 1, 'topic_data': secret}, 9), do('InitProducerId', REQUESTS['InitProducerId'][1], 3),
             do('OffsetCommit', {'group_id': 'billing', 'topics': [{'name': 'salaries', 'partitions': [noted]}]}, 8),
             do('CreateAcls', {'creations': [NEW_RULE | {'principal': 'User:classified'}]}, 3),
-            do('AlterUserScramCredentials', {'upsertions': [{'name': 'alice', 'mechanism': 1, 'iterations': 4096, 'salt': b'grain of salt', 'salted_password': b'x'}]}, 0),
-            do('IncrementalAlterConfigs', {'resources': [{'resource_type': TOPIC, 'resource_name': 'salaries', 'configs': [longer]}]}, 1),
+            do('AlterUserScramCredentials', {'upsertions': [{'name': 'alice', 'mechanism': 1, 'iterations': 4096,
+                                                             'salt': b'grain of salt', 'salted_password': b'x'}]}, 0),
+            do('IncrementalAlterConfigs', {'resources': [{'resource_type': TOPIC, 'resource_name': 'salaries',
+                                                          'configs': [longer]}]}, 1),
             do('AddPartitionsToTxn', REQUESTS['AddPartitionsToTxn'][0], 3)]
     assert set(errors_in(done)) == {0}, done
     yield node
@@ -188,7 +214,8 @@ def test_nothing_without_permission(node, tmp_path, name):
     assert (name in REQUESTS) != (name in OPEN), f'{name} is in neither table (or in both): who may ask it?'
     if name in OPEN: return
     api, public, before = loaded(name), BROKERS.get(name, set()), stored(tmp_path)
-    cases = [(facts, version) for facts in REQUESTS[name] for version in api.versions if version >= facts.get('since', 0)]
+    cases = [(facts, version) for facts in REQUESTS[name] for version in api.versions if version >= facts.get('since',
+        0)]
     for facts, version in cases:
         node.authorizer = Everything(False)
         answer = ask(node, api, facts, version)
@@ -211,4 +238,5 @@ def test_no_name_is_in_a_table_in_vain():
 @pytest.mark.parametrize('version', APIS[60].versions)
 def test_what_one_may_do_to_the_cluster_is_not_told(node, version):
     node.authorizer = Everything(False)
-    assert ask(node, loaded('DescribeCluster'), {'include_cluster_authorized_operations': True}, version).cluster_authorized_operations == 0
+    assert ask(node, loaded('DescribeCluster'), {'include_cluster_authorized_operations': True},
+               version).cluster_authorized_operations == 0

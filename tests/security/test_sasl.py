@@ -1,4 +1,5 @@
-"""Who are you? The recorded conversations with a real broker, any bytes at all, and a client that was written from the RFC alone."""
+"""Who are you? The recorded conversations with a real broker, any bytes at all, and a client that was written from the
+RFC alone."""
 import base64
 import hashlib
 import re
@@ -16,16 +17,20 @@ from kafka_scratch.cluster.image import Image
 from kafka_scratch.apis.metadata import metadata
 from kafka_scratch.cluster.records import UserScramCredentialRecord
 from kafka_scratch.wire.primitives import DecodeError, Int32
-from kafka_scratch.security.sasl import (MECHANISMS, SCRAM, Denied, SaslAuthenticateRequest, SaslAuthenticateResponse, SaslConfig, SaslGuard, SaslHandshakeRequest, Scram,
-                                check_plain, complete, nobody, parse_jaas, read_sasl_config, sasl_authenticate, sasl_handshake, scram_keys)
+from kafka_scratch.security.sasl import (MECHANISMS, SCRAM, Denied, SaslAuthenticateRequest, SaslAuthenticateResponse,
+                                         SaslConfig, SaslGuard, SaslHandshakeRequest, Scram,
+                                check_plain, complete, nobody, parse_jaas, read_sasl_config, sasl_authenticate,
+                                sasl_handshake, scram_keys)
 from player import recorded
 from security_by_hand import JAAS, PLAIN_MODULE, USERS, Prover, framed
 
 
-def user(name: str, password: str, mechanism: str = 'SCRAM-SHA-256', salt: bytes = b'saltsaltsalt', iterations: int = 4096) -> UserScramCredentialRecord:
+def user(name: str, password: str, mechanism: str = 'SCRAM-SHA-256', salt: bytes = b'saltsaltsalt',
+         iterations: int = 4096) -> UserScramCredentialRecord:
     hash = SCRAM[mechanism]
     stored_key, server_key = scram_keys(hashlib.pbkdf2_hmac(hash.name, password.encode(), salt, iterations), hash)
-    return UserScramCredentialRecord(name=name, mechanism=hash.number, salt=salt, stored_key=stored_key, server_key=server_key, iterations=iterations)
+    return UserScramCredentialRecord(name=name, mechanism=hash.number, salt=salt, stored_key=stored_key,
+                                     server_key=server_key, iterations=iterations)
 
 KNOWN = {(each.mechanism, each.name): each for each in (user('user', 'pencil'), user('a,b=c', 'pencil'))}
 
@@ -36,7 +41,8 @@ class Talk:
         self.now, self.caller, self.closed, self.served = 0.0, Caller(host='10.1.2.3'), False, []
         self.reader = SimpleNamespace(max_size=104_857_600)
         self.broker = Node([metadata, sasl_handshake, api_versions, sasl_authenticate], image=Image())
-        self.guard = SaslGuard(self, self.answer, SaslConfig(list(mechanisms), USERS, 524_288, lifetime, 100), lambda *key: KNOWN.get(key), lambda: self.now)
+        self.guard = SaslGuard(self, self.answer, SaslConfig(list(mechanisms), USERS, 524_288, lifetime, 100),
+                               lambda *key: KNOWN.get(key), lambda: self.now)
         if nonce is not None: self.guard.begin = lambda mechanism: Scram(mechanism, self.guard.find, nonce)
 
     def answer(self, frame: bytes):
@@ -46,7 +52,8 @@ class Talk:
     def ask(self, data: bytes) -> bytes | None:
         if self.closed: return None
         try:
-            if not 0 < len(data) - 4 <= self.reader.max_size or int.from_bytes(data[:4], 'big') != len(data) - 4: raise Refused('of no use')
+            if not 0 < len(data) - 4 <= self.reader.max_size or int.from_bytes(data[:4], 'big') != len(data) - 4:
+                raise Refused('of no use')
             said = self.guard.answer(data[4:])
             if not isinstance(said, Later): return said
             assert said.timeout == 0.1
@@ -60,7 +67,8 @@ class Talk:
 # --- The record -------------------------------------------------------------------------------------------------------
 
 CASES = recorded('sasl.jsonl')
-# What we do otherwise, on purpose: Kafka stops at the first message of a user that it doesn't know, and answers requests in between in their own form.
+# What we do otherwise, on purpose: Kafka stops at the first message of a user that it doesn't know, and answers
+# requests in between in their own form.
 STRANGERS = {'scram-512', 'scram-unknown', 'scram-unknown-512', 'scram-only-other-mechanism', 'scram-nonascii'}
 IN_BETWEEN = {'metadata-after-handshake', 'again-metadata-between-with-lifetime'}
 
@@ -70,17 +78,20 @@ def nonce_of(case: dict) -> str | None:
     for step in case['steps']:
         said = re.search(rb'r=([!-+\--~]+),s=', bytes.fromhex(step['response_hex'] or ''))
         asked = re.search(rb',r=([!-+\--~]+)', bytes.fromhex(step['request_hex']))
-        if said and asked: return next(said[1][n:] for n in range(len(asked[1]), 0, -1) if said[1].startswith(asked[1][:n])).decode()
+        if said and asked:
+            return next(said[1][n:] for n in range(len(asked[1]), 0, -1) if said[1].startswith(asked[1][:n])).decode()
 
 
-@pytest.mark.parametrize('case', [case for case in CASES if case['name'] not in STRANGERS | IN_BETWEEN], ids=lambda case: case['name'])
+@pytest.mark.parametrize('case', [case for case in CASES if case['name'] not in STRANGERS | IN_BETWEEN],
+                         ids=lambda case: case['name'])
 def test_recorded(case):
     talk = Talk(3000 if case['listener'] == 'SHORT' else 0, nonce_of(case))
     if case['listener'] == 'PLAINTEXT': complete(talk.guard, 'User:ANONYMOUS')
     for step in case['steps']:
         talk.now += step.get('after_seconds', 0)
         said, theirs = talk.ask(bytes.fromhex(step['request_hex'])), step['response_hex']
-        if int(step['request_hex'][8:12] or '0', 16) in (3, 18) and said and theirs: assert said[4:10].hex() == theirs[8:20] or theirs[8:] == said[4:8].hex()
+        if int(step['request_hex'][8:12] or '0', 16) in (3, 18) and said and theirs:
+            assert said[4:10].hex() == theirs[8:20] or theirs[8:] == said[4:8].hex()
         else: assert (said.hex() if said else None) == theirs
     assert talk.closed == case['closed']
 
@@ -90,7 +101,8 @@ def test_strangers_have_to_do_all_the_work(name):
     "And then hear what anybody hears whose password is wrong."
     case = next(case for case in CASES if case['name'] == name)
     talk = Talk()
-    first, final = [talk.ask(bytes.fromhex(step['request_hex'])) for step in case['steps']], b'c=biws,r=x,p=' + base64.b64encode(bytes(32))
+    first, final = [talk.ask(bytes.fromhex(step['request_hex'])) for step
+                    in case['steps']], b'c=biws,r=x,p=' + base64.b64encode(bytes(32))
     assert SaslAuthenticateResponse.decode(first[1], 2, 9).auth_bytes.startswith(b'r=fyko') and not talk.closed
     last = SaslAuthenticateResponse.decode(talk.ask(framed(SaslAuthenticateRequest(auth_bytes=final), 2, True)), 2, 9)
     theirs = SaslAuthenticateResponse.decode(bytes.fromhex(case['steps'][1]['response_hex']), 2, 9)
@@ -107,15 +119,18 @@ def test_what_comes_in_between_is_not_looked_at(name):
 
 # --- Any bytes at all -------------------------------------------------------------------------------------------------
 
-def handshake(mechanism: str, version: int = 1) -> bytes: return framed(SaslHandshakeRequest(mechanism=mechanism), version, False)
+def handshake(mechanism: str, version: int = 1) -> bytes:
+    return framed(SaslHandshakeRequest(mechanism=mechanism), version, False)
 def token(data: bytes) -> bytes: return framed(SaslAuthenticateRequest(auth_bytes=data), 2, True)
 
 pieces = st.one_of(
     st.binary(max_size=60).map(lambda data: Int32.write(len(data)) + data),
     st.sampled_from([handshake(name, version) for name in (*MECHANISMS, 'NONE') for version in (0, 1)]),
-    st.builds(lambda key, version, rest: Int32.write(10 + len(rest)) + PEEK.pack(key, version, 1) + b'\xff\xff' + rest, st.integers(0, 95), st.integers(-1, 14),
+    st.builds(lambda key, version, rest: Int32.write(10 + len(rest)) + PEEK.pack(key, version, 1) + b'\xff\xff' + rest,
+              st.integers(0, 95), st.integers(-1, 14),
               st.binary(max_size=30)),
-    st.one_of(st.binary(max_size=40), st.sampled_from([b'n,,n=user,r=abc', b'c=biws,r=abc,p=YQ==', b'\0alice\0x', b'\0\0\0'])).map(token))
+    st.one_of(st.binary(max_size=40), st.sampled_from([b'n,,n=user,r=abc', b'c=biws,r=abc,p=YQ==', b'\0alice\0x',
+                                                       b'\0\0\0'])).map(token))
 
 
 @budget(300)
@@ -147,7 +162,9 @@ names = st.text(st.characters(exclude_characters='\0', exclude_categories=['Cs']
 @example('=3D2C,', 'x', b'salt', 'SCRAM-SHA-512')
 def test_a_client_by_the_rfc(name, password, salt, mechanism):
     known = user(name, password, mechanism, salt)
-    prover, exchange = Prover(name, password, mechanism), Scram(mechanism, lambda number, who: known if (number, who) == (known.mechanism, known.name) else None)
+    prover, exchange = Prover(name, password, mechanism), Scram(mechanism, lambda number,
+                                                                who: known if (number, who) == (known.mechanism,
+                                                                    known.name) else None)
     assert exchange.step(prover.final(exchange.step(prover.first()))) == prover.expected and exchange.user == name
     liar, exchange = Prover(name, password + '!', mechanism), Scram(mechanism, lambda *_: known)
     with pytest.raises(Denied): exchange.step(liar.final(exchange.step(liar.first())))
@@ -206,17 +223,23 @@ def test_passwords_are_not_in_its_repr():
 
 
 def test_settings_of_a_listener_win():
-    config = read(f'sasl.enabled.mechanisms=PLAIN\nlistener.name.outside.sasl.enabled.mechanisms=SCRAM-SHA-512\nconnections.max.reauth.ms=1\n'
+    config = read(
+        f'sasl.enabled.mechanisms=PLAIN\nlistener.name.outside.sasl.enabled.mechanisms=SCRAM-SHA-512\nconnections.max.reauth.ms=1\n'
                   'listener.name.outside.connections.max.reauth.ms=5000\nsasl.server.max.receive.size=1000\nconnection.failed.authentication.delay.ms=0')
     assert config == (['SCRAM-SHA-512'], {}, 1000, 5000, 0)
 
 
 @pytest.mark.parametrize('text, words', [
-    ('', 'sasl.enabled.mechanisms'), ('sasl.enabled.mechanisms=', 'sasl.enabled.mechanisms'), ('sasl.enabled.mechanisms=PLAIN,OAUTHBEARER', 'OAUTHBEARER'),
-    ('sasl.enabled.mechanisms=PLAIN', 'is missing'), ('sasl.enabled.mechanisms=PLAIN\nlistener.name.other.plain.sasl.jaas.config=x', 'is missing'),
-    ('sasl.enabled.mechanisms=PLAIN\nlistener.name.outside.plain.sasl.jaas.config=a.B required user_x="pass-word";', 'PlainLoginModule'),
-    (f'sasl.enabled.mechanisms=PLAIN\nlistener.name.outside.plain.sasl.jaas.config={PLAIN_MODULE} required user_x="pass-word', 'line 2'),
-    (f'sasl.enabled.mechanisms=PLAIN\nlistener.name.outside.plain.sasl.jaas.config={PLAIN_MODULE} required user_x=pass-word user_y="pass-word', 'line 2')])
+    ('', 'sasl.enabled.mechanisms'), ('sasl.enabled.mechanisms=', 'sasl.enabled.mechanisms'),
+    ('sasl.enabled.mechanisms=PLAIN,OAUTHBEARER', 'OAUTHBEARER'),
+    ('sasl.enabled.mechanisms=PLAIN', 'is missing'),
+    ('sasl.enabled.mechanisms=PLAIN\nlistener.name.other.plain.sasl.jaas.config=x', 'is missing'),
+    ('sasl.enabled.mechanisms=PLAIN\nlistener.name.outside.plain.sasl.jaas.config=a.B required user_x="pass-word";',
+     'PlainLoginModule'),
+    (f'sasl.enabled.mechanisms=PLAIN\nlistener.name.outside.plain.sasl.jaas.config={PLAIN_MODULE} required '
+     f'user_x="pass-word', 'line 2'),
+    (f'sasl.enabled.mechanisms=PLAIN\nlistener.name.outside.plain.sasl.jaas.config={PLAIN_MODULE} required '
+     f'user_x=pass-word user_y="pass-word', 'line 2')])
 def test_settings_that_are_wrong(text, words):
     with pytest.raises(ConfigError) as wrong: read(text)
     assert words in str(wrong.value) and 'pass-word' not in str(wrong.value)

@@ -1,6 +1,8 @@
-"""A broker with guarded doors, and everybody who comes to them: clients as people use them, and those who should not get in.
+"""A broker with guarded doors, and everybody who comes to them: clients as people use them, and those who should not
+get in.
 
-Wrong passwords, certificates that are over or of somebody else, things that are not allowed, messages that are too long: each is refused with
+Wrong passwords, certificates that are over or of somebody else, things that are not allowed, messages that are too
+long: each is refused with
 Kafka's error, nothing is given away, and others are served meanwhile.
 """
 import asyncio
@@ -23,7 +25,8 @@ from kafka_scratch.apis.api_versions import ApiVersionsRequest
 from player import recorded
 from security_by_hand import AUTHORIZER, JAAS, USERS, Certificates, Person, Prover, doors, framed, needs_openssl, plain
 
-AS_ALICE = dict(security_protocol='SASL_PLAINTEXT', sasl_mechanism='PLAIN', sasl_plain_username='alice', sasl_plain_password='alice-secret')
+AS_ALICE = dict(security_protocol='SASL_PLAINTEXT', sasl_mechanism='PLAIN', sasl_plain_username='alice',
+                sasl_plain_password='alice-secret')
 
 
 @pytest.fixture(scope='module')
@@ -35,7 +38,8 @@ def certificates(tmp_path_factory):
 def broker(request, tmp_path_factory, certificates):
     "One broker for many tests: they shouldn't disturb each other."
     if importlib.util.find_spec(request.param) is None: pytest.skip(f'{request.param} is not installed')
-    with doors(tmp_path_factory.mktemp('doors'), certificates, env=environment(KAFKA_SCRATCH_LOOP=request.param)) as found:
+    with doors(tmp_path_factory.mktemp('doors'), certificates,
+               env=environment(KAFKA_SCRATCH_LOOP=request.param)) as found:
         prepare(found)
         yield found
 
@@ -55,27 +59,34 @@ def done(found, ask):
 
 
 def prepare(found):
-    "Topics, users with a SCRAM password, and rules: alice and her friends may read and write `orders`, and use groups named after her."
-    from confluent_kafka.admin import (AclBinding, AclOperation, AclPermissionType, NewTopic, ResourcePatternType, ResourceType, ScramCredentialInfo,
+    """Topics, users with a SCRAM password, and rules: alice and her friends may read and write `orders`, and use groups
+    named after her."""
+    from confluent_kafka.admin import (AclBinding, AclOperation, AclPermissionType, NewTopic, ResourcePatternType,
+                                       ResourceType, ScramCredentialInfo,
                                        ScramMechanism, UserScramCredentialUpsertion)
     done(found, lambda boss: boss.create_topics([NewTopic('orders', 2, 1), NewTopic('secret', 1, 1)]))
     mechanisms = {ScramMechanism.SCRAM_SHA_256: ['sam', 'a,b=c'], ScramMechanism.SCRAM_SHA_512: ['sue']}
-    users = [UserScramCredentialUpsertion(name, ScramCredentialInfo(mechanism, 4096), b'pencil') for mechanism, names in mechanisms.items() for name in names]
+    users = [UserScramCredentialUpsertion(name, ScramCredentialInfo(mechanism, 4096), b'pencil') for mechanism,
+             names in mechanisms.items() for name in names]
     done(found, lambda boss: boss.alter_user_scram_credentials(users))
     def rule(principal, operation, kind, name, pattern=ResourcePatternType.LITERAL, permission=AclPermissionType.ALLOW):
         return AclBinding(kind, name, pattern, principal, '*', operation, permission)
     friends = 'alice', 'sam', 'sue', 'a,b=c', r'CN=alice,O=Sample\, Inc.'
-    rules = [rule(f'User:{who}', AclOperation.ALL, ResourceType.TOPIC, 'ord', ResourcePatternType.PREFIXED) for who in friends]
-    rules += [rule(f'User:{who}', AclOperation.READ, ResourceType.GROUP, 'alices', ResourcePatternType.PREFIXED) for who in friends]
+    rules = [rule(f'User:{who}', AclOperation.ALL, ResourceType.TOPIC, 'ord',
+                  ResourcePatternType.PREFIXED) for who in friends]
+    rules += [rule(f'User:{who}', AclOperation.READ, ResourceType.GROUP, 'alices',
+                   ResourcePatternType.PREFIXED) for who in friends]
     rules += [rule('User:alice', AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, 'hers'),
-              rule('User:bob', AclOperation.ALL, ResourceType.TOPIC, '*'), rule('User:bob', AclOperation.ALL, ResourceType.TOPIC, 'secret', permission=AclPermissionType.DENY)]
+              rule('User:bob', AclOperation.ALL, ResourceType.TOPIC, '*'),
+              rule('User:bob', AclOperation.ALL, ResourceType.TOPIC, 'secret', permission=AclPermissionType.DENY)]
     done(found, lambda boss: boss.create_acls(rules))
 
 
 def topics_seen(person: Person) -> list[str]:
     "What somebody who is in sees when it asks for all topics."
     said = person.ask(framed(MetadataRequest(topics=None), 12, True))
-    return None if said is None else sorted(topic.name for topic in MetadataResponse.decode(said, 12, 9).topics if not topic.name.startswith('__'))
+    return None if said is None else sorted(topic.name for topic in MetadataResponse.decode(said, 12,
+        9).topics if not topic.name.startswith('__'))
 
 
 def others_are_served(found):
@@ -87,7 +98,8 @@ def others_are_served(found):
 # --- By hand ----------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize('name, password, mechanism', [
-    ('alice', 'alice-secret', 'PLAIN'), ('sam', 'pencil', 'SCRAM-SHA-256'), ('sue', 'pencil', 'SCRAM-SHA-512'), ('a,b=c', 'pencil', 'SCRAM-SHA-256')])
+    ('alice', 'alice-secret', 'PLAIN'), ('sam', 'pencil', 'SCRAM-SHA-256'), ('sue', 'pencil', 'SCRAM-SHA-512'),
+    ('a,b=c', 'pencil', 'SCRAM-SHA-256')])
 @pytest.mark.parametrize('door', ['SASL_PLAINTEXT', 'SASL_SSL'])
 def test_who_shows_who_it_is_gets_in(broker, certificates, door, name, password, mechanism):
     with Person(broker[door], certificates.client() if door == 'SASL_SSL' else None) as person:
@@ -96,8 +108,10 @@ def test_who_shows_who_it_is_gets_in(broker, certificates, door, name, password,
 
 
 @pytest.mark.parametrize('name, password, mechanism', [
-    ('alice', 'wrong', 'PLAIN'), ('nobody', 'alice-secret', 'PLAIN'), ('sam', 'wrong', 'SCRAM-SHA-256'), ('nobody', 'pencil', 'SCRAM-SHA-256'),
-    ('sam', 'pencil', 'SCRAM-SHA-512'), ('sue', 'pencil', 'SCRAM-SHA-256'), ('alice', 'alice-secret', 'SCRAM-SHA-256'), ('sam', 'pencil', 'PLAIN')])
+    ('alice', 'wrong', 'PLAIN'), ('nobody', 'alice-secret', 'PLAIN'), ('sam', 'wrong', 'SCRAM-SHA-256'),
+    ('nobody', 'pencil', 'SCRAM-SHA-256'),
+    ('sam', 'pencil', 'SCRAM-SHA-512'), ('sue', 'pencil', 'SCRAM-SHA-256'), ('alice', 'alice-secret', 'SCRAM-SHA-256'),
+    ('sam', 'pencil', 'PLAIN')])
 def test_who_does_not_stays_out(broker, name, password, mechanism):
     with Person(broker['SASL_PLAINTEXT']) as person:
         begun = time.monotonic()
@@ -117,7 +131,8 @@ def test_unknown_users_and_wrong_passwords_look_the_same(broker):
             salt = dict(part.split('=', 1) for part in first.auth_bytes.decode().split(','))['s']
             return first.error_code, salt, person.authenticate(prover.final(first.auth_bytes)).error_message
     known, unknown = attempt('sam'), attempt('nobody')
-    assert known[0] == unknown[0] == 0 and known[2] == unknown[2] and attempt('nobody')[1] == unknown[1] != attempt('nobody2')[1]
+    assert (known[0] == unknown[0] == 0 and known[2] == unknown[2]
+            and attempt('nobody')[1] == unknown[1] != attempt('nobody2')[1])
 
 
 def test_nothing_of_a_stranger_reaches_a_handler(broker):
@@ -150,12 +165,14 @@ def test_messages_that_are_too_long(broker):
         assert person.is_closed()
     with Person(broker['SASL_PLAINTEXT']) as person:
         person.handshake('SCRAM-SHA-256')
-        assert person.authenticate(b'n,,n=' + b'u' * 500_000 + b',r=abc').error_code == 0   # as for any name that nobody has
+        # as for any name that nobody has
+        assert person.authenticate(b'n,,n=' + b'u' * 500_000 + b',r=abc').error_code == 0
         assert person.authenticate(b'c=biws,r=' + b'a' * 500_000 + b',p=YQ==').error_code == 58
     with Person(broker['SASL_PLAINTEXT']) as person:
         person.log_in('alice', 'alice-secret')
         request = framed(MetadataRequest(topics=None), 12, True)[4:]
-        assert person.ask(struct.pack('>i', 600_000) + request.ljust(600_000, b'\0')) is not None, 'whoever is in may send more'
+        assert person.ask(struct.pack('>i', 600_000) + request.ljust(600_000,
+                                                                     b'\0')) is not None, 'whoever is in may send more'
     assert broker.process.memory() - before < 100 << 20
     others_are_served(broker)
 
@@ -173,7 +190,9 @@ def test_sessions_end(broker):
     with Person(broker['SHORT']) as person:
         person.log_in('alice', 'alice-secret')
         said = person.log_in('bob', 'bob-secret')
-        assert (said.error_code, said.error_message) == (58, 'Cannot change principals during re-authentication from User.alice: User.bob')
+        assert (said.error_code, said.error_message) == (58,
+                                                         'Cannot change principals during re-authentication from '
+                                                         'User.alice: User.bob')
     with Person(broker['SASL_PLAINTEXT']) as person:
         assert person.log_in('alice', 'alice-secret').session_lifetime_ms == 0
         assert person.handshake('PLAIN').error_code == 34 and topics_seen(person) == ['orders'], 'no session, no need'
@@ -193,26 +212,38 @@ def test_many_who_are_refused_at_once(broker):
     for person in people: person.close()
 
 
-# --- What may be done, as a real broker sees it ------------------------------------------------------------------------
+# --- What may be done, as a real broker sees it
+# ------------------------------------------------------------------------
 
 def gist(api, version: int, said: bytes):
     "An answer without what differs between two clusters: errors, names and bits, in no order."
     answer = api.response.decode(said, version, 8 + api.response_header_version(version))
-    if api.key == 3: return sorted((t.error_code, t.name or '', t.topic_id, len(t.partitions), t.topic_authorized_operations) for t in answer.topics), answer.cluster_authorized_operations
-    if api.key == 75: return sorted((t.error_code, t.name, t.topic_id, len(t.partitions), t.topic_authorized_operations) for t in answer.topics)
+    if api.key == 3:
+        return sorted((t.error_code, t.name or '', t.topic_id, len(t.partitions),
+                       t.topic_authorized_operations) for t in answer.topics), answer.cluster_authorized_operations
+    if api.key == 75:
+        return sorted((t.error_code, t.name, t.topic_id, len(t.partitions),
+                       t.topic_authorized_operations) for t in answer.topics)
     if api.key == 2: return sorted((t.name, p.error_code, p.offset) for t in answer.topics for p in t.partitions)
-    if api.key == 1: return sorted((t.topic, t.topic_id, p.error_code, p.high_watermark, p.aborted_transactions or [], p.records) for t in answer.responses for p in t.partitions)
-    return sorted((t.name, t.topic_id, p.error_code, p.base_offset, p.error_message or '') for t in answer.responses for p in t.partition_responses)
+    if api.key == 1:
+        return sorted((t.topic, t.topic_id, p.error_code, p.high_watermark, p.aborted_transactions or [],
+                       p.records) for t in answer.responses for p in t.partitions)
+    return sorted((t.name, t.topic_id, p.error_code, p.base_offset,
+                   p.error_message or '') for t in answer.responses for p in t.partition_responses)
 
 
 def test_recorded_refusals(tmp_path):
-    "Metadata, ListOffsets, Fetch and Produce by somebody who may do some of it, and by somebody who may do nothing; ids of topics are ours instead of theirs."
+    """Metadata, ListOffsets, Fetch and Produce by somebody who may do some of it, and by somebody who may do nothing;
+    ids of topics are ours instead of theirs."""
     from confluent_kafka.admin import NewTopic
     first, *cases = recorded('authorization.jsonl')
     with doors(tmp_path, None) as found:
-        done(found, lambda boss: boss.create_topics([NewTopic('orders', 2, 1), NewTopic('secret', 1, 1), NewTopic('out', 1, 1)]))
-        with Person(found['PLAINTEXT']) as boss: known = MetadataResponse.decode(boss.ask(framed(MetadataRequest(topics=None), 12, True)), 12, 9)
-        ids = {theirs: next(topic.topic_id.hex() for topic in known.topics if topic.name == name) for name, theirs in first['topic_ids'].items()}
+        done(found, lambda boss: boss.create_topics([NewTopic('orders', 2, 1), NewTopic('secret', 1, 1),
+                                                     NewTopic('out', 1, 1)]))
+        with Person(found['PLAINTEXT']) as boss:
+            known = MetadataResponse.decode(boss.ask(framed(MetadataRequest(topics=None), 12, True)), 12, 9)
+        ids = {theirs: next(topic.topic_id.hex() for topic in known.topics if topic.name == name) for name,
+               theirs in first['topic_ids'].items()}
         def as_ours(text):
             for theirs, ours in ids.items(): text = text.replace(theirs, ours)
             return bytes.fromhex(text)
@@ -220,11 +251,13 @@ def test_recorded_refusals(tmp_path):
         for case in cases:
             with Person(found['PLAINTEXT' if case['name'] == 'acls' else 'SASL_PLAINTEXT']) as person:
                 for step in case['steps']:
-                    asked, theirs, said = as_ours(step['request_hex']), as_ours(step['response_hex'] or ''), person.ask(as_ours(step['request_hex']))
+                    asked, theirs, said = as_ours(step['request_hex']), as_ours(step['response_hex']
+                        or ''), person.ask(as_ours(step['request_hex']))
                     if not theirs: assert said is None
                     elif asked[5] not in (17, 30, 36):
                         api, version = find_api(asked, APIS, 4)
-                        assert gist(api, version, said) == gist(api, version, theirs), (case['name'], API_NAMES[api.key], version)
+                        assert gist(api, version, said) == gist(api, version, theirs), (case['name'],
+                            API_NAMES[api.key], version)
                         compared += 1
         assert compared == 40
 
@@ -234,10 +267,12 @@ def test_recorded_refusals(tmp_path):
 def test_certificates_are_names(broker, certificates):
     for door in ('SSL', 'REQUIRED'):
         with Person(broker[door], certificates.client('alice')) as person: assert topics_seen(person) == ['orders']
-    with Person(broker['SSL'], certificates.client()) as person: assert topics_seen(person) == ['orders', 'secret'], 'ANONYMOUS is a super user here'
+    with Person(broker['SSL'], certificates.client()) as person:
+        assert topics_seen(person) == ['orders', 'secret'], 'ANONYMOUS is a super user here'
 
 
-@pytest.mark.parametrize('door, certificate', [('REQUIRED', None), ('REQUIRED', 'mallory'), ('SSL', 'mallory'), ('REQUIRED', 'late'), ('SSL', 'late')])
+@pytest.mark.parametrize('door, certificate', [('REQUIRED', None), ('REQUIRED', 'mallory'), ('SSL', 'mallory'),
+                                               ('REQUIRED', 'late'), ('SSL', 'late')])
 @pytest.mark.parametrize('version', ['TLSv1_2', 'TLSv1_3'])
 def test_certificates_that_are_no_good(broker, certificates, door, certificate, version):
     time.sleep(1.1 if certificate == 'late' else 0)
@@ -253,7 +288,8 @@ def test_an_authority_that_another_one_has_signed(tmp_path, certificates):
     "Kafka trusts whoever is in its list, also if who has signed them isn't: one office, and not all of the company."
     certificates.make('office', '/CN=office', extension='basicConstraints=critical,CA:TRUE')
     certificates.make('carol', '/CN=carol', signer='office')
-    with doors(tmp_path, certificates, **{'ssl.truststore.location': certificates.place/'office.crt', 'super.users': 'User:ANONYMOUS;User:CN=carol'}) as found:
+    with doors(tmp_path, certificates, **{'ssl.truststore.location': certificates.place/'office.crt',
+                                          'super.users': 'User:ANONYMOUS;User:CN=carol'}) as found:
         with Person(found['REQUIRED'], certificates.client('carol')) as person: assert topics_seen(person) == []
         with Person(found['REQUIRED'], certificates.client('alice')) as person: assert topics_seen(person) is None
 
@@ -266,7 +302,8 @@ def test_a_client_that_does_not_trust_us(broker, certificates):
 def test_the_wrong_language_at_a_door(broker, certificates):
     for door in ('PLAINTEXT', 'SASL_PLAINTEXT'):
         with pytest.raises((ssl.SSLError, ConnectionError)): Person(broker[door], certificates.client())
-    for door, words in (('SSL', b'GET / HTTP/1.1\r\n\r\n'), ('SSL', framed(ApiVersionsRequest(), 0, False)), ('SASL_SSL', framed(ApiVersionsRequest(), 0, False))):
+    for door, words in (('SSL', b'GET / HTTP/1.1\r\n\r\n'), ('SSL', framed(ApiVersionsRequest(), 0, False)),
+                        ('SASL_SSL', framed(ApiVersionsRequest(), 0, False))):
         with Client(broker[door]) as client:
             client.send(words)
             while client.receive(1) is not None: pass   # an alert, perhaps; and then the end
@@ -286,21 +323,27 @@ def test_silence_at_a_door(tmp_path, certificates):
 
 
 def test_locked_keys_and_certificates_in_the_settings(tmp_path, certificates):
-    with doors(tmp_path/'locked', certificates, **{'ssl.keystore.location': certificates.place/'locked.pem', 'ssl.key.password': 'key-secret'}) as found:
+    with doors(tmp_path/'locked', certificates, **{'ssl.keystore.location': certificates.place/'locked.pem',
+                                                   'ssl.key.password': 'key-secret'}) as found:
         with Person(found['SSL'], certificates.client()) as person: assert topics_seen(person) == []
     def text(name): return (certificates.place/name).read_text().replace('\n', '\\n')
-    inline = {'ssl.keystore.location': '', 'ssl.keystore.key': text('broker.key'), 'ssl.keystore.certificate.chain': text('broker.crt'),
+    inline = {'ssl.keystore.location': '', 'ssl.keystore.key': text('broker.key'),
+              'ssl.keystore.certificate.chain': text('broker.crt'),
               'ssl.truststore.location': '', 'ssl.truststore.certificates': text('us.crt')}
     with doors(tmp_path/'inline', certificates, **inline) as found:
         with Person(found['REQUIRED'], certificates.client('alice')) as person: assert topics_seen(person) == []
 
 
 @pytest.mark.parametrize('settings, words', [
-    ({'ssl.keystore.location': 'nothing.pem'}, 'not there'), ({'ssl.keystore.type': 'JKS'}, 'has to be PEM'), ({'ssl.client.auth': 'maybe'}, 'ssl.client.auth'),
-    ({'sasl.enabled.mechanisms': 'GSSAPI'}, 'GSSAPI'), ({'authorizer.class.name': 'x.Y'}, 'authorizer.class.name'), ({'super.users': 'admin'}, 'super.users'),
-    ({'listener.name.sasl_ssl.plain.sasl.jaas.config': JAAS.replace(';', '')}, 'jaas'), ({'ssl.keystore.location': 'locked.pem'}, 'ssl.key.password')])
+    ({'ssl.keystore.location': 'nothing.pem'}, 'not there'), ({'ssl.keystore.type': 'JKS'}, 'has to be PEM'),
+    ({'ssl.client.auth': 'maybe'}, 'ssl.client.auth'),
+    ({'sasl.enabled.mechanisms': 'GSSAPI'}, 'GSSAPI'), ({'authorizer.class.name': 'x.Y'}, 'authorizer.class.name'),
+    ({'super.users': 'admin'}, 'super.users'),
+    ({'listener.name.sasl_ssl.plain.sasl.jaas.config': JAAS.replace(';', '')}, 'jaas'),
+    ({'ssl.keystore.location': 'locked.pem'}, 'ssl.key.password')])
 def test_what_is_wrong_is_said_before_anybody_is_served(tmp_path, certificates, settings, words):
-    lines = {'listeners': 'SSL://localhost:0,SASL_SSL://localhost:0', 'log.dirs': tmp_path/'logs', 'sasl.enabled.mechanisms': 'PLAIN',
+    lines = {'listeners': 'SSL://localhost:0,SASL_SSL://localhost:0', 'log.dirs': tmp_path/'logs',
+             'sasl.enabled.mechanisms': 'PLAIN',
              'listener.name.sasl_ssl.plain.sasl.jaas.config': JAAS, **certificates.settings(), 'authorizer.class.name':
              'org.apache.kafka.metadata.authorizer.StandardAuthorizer', **settings}
     file = tmp_path/'server.properties'
@@ -312,16 +355,21 @@ def test_what_is_wrong_is_said_before_anybody_is_served(tmp_path, certificates, 
 
 # --- Clients, as people use them --------------------------------------------------------------------------------------
 
-def settings_for(certificates: Certificates, found, door: str, name: str = 'alice', password: str = 'alice-secret', mechanism: str = 'PLAIN') -> dict:
+def settings_for(certificates: Certificates, found, door: str, name: str = 'alice', password: str = 'alice-secret',
+                 mechanism: str = 'PLAIN') -> dict:
     "For librdkafka."
     protocol = {'SHORT': 'SASL_PLAINTEXT', 'REQUIRED': 'SSL'}.get(door, door)
-    settings = {'bootstrap.servers': f'localhost:{found[door]}', 'security.protocol': protocol, 'ssl.ca.location': str(certificates.place/'us.crt')}
-    if protocol.startswith('SASL'): return settings | {'sasl.mechanism': mechanism, 'sasl.username': name, 'sasl.password': password}
-    return settings | {'ssl.key.location': str(certificates.place/'alice.key'), 'ssl.certificate.location': str(certificates.place/'alice.crt')}
+    settings = {'bootstrap.servers': f'localhost:{found[door]}', 'security.protocol': protocol,
+                'ssl.ca.location': str(certificates.place/'us.crt')}
+    if protocol.startswith('SASL'):
+        return settings | {'sasl.mechanism': mechanism, 'sasl.username': name, 'sasl.password': password}
+    return settings | {'ssl.key.location': str(certificates.place/'alice.key'),
+                       'ssl.certificate.location': str(certificates.place/'alice.crt')}
 
 
 @pytest.mark.parametrize('door, name, password, mechanism', [
-    ('SASL_PLAINTEXT', 'alice', 'alice-secret', 'PLAIN'), ('SASL_SSL', 'sam', 'pencil', 'SCRAM-SHA-256'), ('SASL_SSL', 'sue', 'pencil', 'SCRAM-SHA-512'),
+    ('SASL_PLAINTEXT', 'alice', 'alice-secret', 'PLAIN'), ('SASL_SSL', 'sam', 'pencil', 'SCRAM-SHA-256'),
+    ('SASL_SSL', 'sue', 'pencil', 'SCRAM-SHA-512'),
     ('REQUIRED', None, None, None)])
 def test_confluent_kafka(broker, certificates, door, name, password, mechanism):
     from confluent_kafka import Consumer, Producer
@@ -340,18 +388,22 @@ def test_confluent_kafka(broker, certificates, door, name, password, mechanism):
 def test_confluent_kafka_is_told_no(broker, certificates):
     from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
     failures = []
-    wrong = settings_for(certificates, broker, 'SASL_SSL', 'alice', 'wrong') | {'error_cb': lambda error: failures.append(error.code())}
+    wrong = settings_for(certificates, broker, 'SASL_SSL', 'alice',
+                         'wrong') | {'error_cb': lambda error: failures.append(error.code())}
     producer = Producer(wrong)
-    wait_until(lambda: producer.poll(0.1) or KafkaError._AUTHENTICATION in failures, 'the client to hear that it may not come in')
+    wait_until(lambda: producer.poll(0.1) or KafkaError._AUTHENTICATION in failures,
+               'the client to hear that it may not come in')
     heard = []
     producer = Producer(settings_for(certificates, broker, 'SASL_SSL'))
-    for topic in ('secret', 'nowhere'): producer.produce(topic, b'x', on_delivery=lambda error, message: heard.append(error.code()))
+    for topic in ('secret', 'nowhere'):
+        producer.produce(topic, b'x', on_delivery=lambda error, message: heard.append(error.code()))
     producer.flush(PATIENCE)
     assert heard == [KafkaError.TOPIC_AUTHORIZATION_FAILED] * 2, 'what may not be seen looks like what is not there'
     consumer = Consumer(settings_for(certificates, broker, 'SASL_SSL') | {'group.id': 'of others'})
     consumer.subscribe(['orders'])
     with pytest.raises(KafkaException) as refused:
-        wait_until(lambda: (message := consumer.poll(0.2)) and message.error() and (_ for _ in ()).throw(KafkaException(message.error())), 'an error')
+        wait_until(lambda: (message := consumer.poll(0.2)) and message.error()
+                   and (_ for _ in ()).throw(KafkaException(message.error())), 'an error')
     assert refused.value.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
     consumer.close()
 
@@ -363,19 +415,26 @@ def test_confluent_kafka_admin_is_told_no(broker, certificates):
     def code(future):
         with pytest.raises(KafkaException) as refused: future.result(PATIENCE)
         return refused.value.args[0].code()
-    anything = AclBindingFilter(ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY)
-    assert alice.describe_acls(anything).result(PATIENCE) == [], 'confluent-kafka makes nothing of the error; with a real broker, too'
+    anything = AclBindingFilter(ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY,
+                                AclPermissionType.ANY)
+    assert alice.describe_acls(anything).result(
+        PATIENCE) == [], 'confluent-kafka makes nothing of the error; with a real broker, too'
     assert code(alice.delete_acls([anything])[anything]) == KafkaError.CLUSTER_AUTHORIZATION_FAILED
-    assert code(alice.create_topics([NewTopic('hers', 1, 1)])['hers']) in (KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.TOPIC_AUTHORIZATION_FAILED)
-    assert code(alice.delete_topics(['secret'])['secret']) in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART)
+    assert code(alice.create_topics([NewTopic('hers', 1, 1)])['hers']) in (KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    assert code(alice.delete_topics(['secret'])['secret']) in (KafkaError.TOPIC_AUTHORIZATION_FAILED,
+                                                               KafkaError.UNKNOWN_TOPIC_OR_PART)
     assert set(alice.list_topics(timeout=PATIENCE).topics) == {'orders'}
     assert set(admin(broker).list_topics(timeout=PATIENCE).topics) >= {'orders', 'secret'}
 
 
-@pytest.mark.parametrize('mechanism, name, password', [('PLAIN', 'alice', 'alice-secret'), ('SCRAM-SHA-256', 'sam', 'pencil'), ('SCRAM-SHA-512', 'sue', 'pencil')])
+@pytest.mark.parametrize('mechanism, name, password', [('PLAIN', 'alice', 'alice-secret'),
+                                                       ('SCRAM-SHA-256', 'sam', 'pencil'),
+                                                       ('SCRAM-SHA-512', 'sue', 'pencil')])
 def test_kafka_python(broker, certificates, mechanism, name, password):
     kafka = pytest.importorskip('kafka')
-    settings = dict(bootstrap_servers=f'localhost:{broker["SASL_SSL"]}', security_protocol='SASL_SSL', ssl_cafile=str(certificates.place/'us.crt'),
+    settings = dict(bootstrap_servers=f'localhost:{broker["SASL_SSL"]}', security_protocol='SASL_SSL',
+                    ssl_cafile=str(certificates.place/'us.crt'),
                     sasl_mechanism=mechanism, sasl_plain_username=name, sasl_plain_password=password)
     value = f'kafka-python {mechanism} {time.monotonic_ns()}'.encode()
     producer = kafka.KafkaProducer(**settings)
@@ -388,10 +447,13 @@ def test_kafka_python(broker, certificates, mechanism, name, password):
     consumer.close()
 
 
-@pytest.mark.parametrize('mechanism, name, password', [('PLAIN', 'alice', 'alice-secret'), ('SCRAM-SHA-256', 'sam', 'pencil'), ('SCRAM-SHA-512', 'sue', 'pencil')])
+@pytest.mark.parametrize('mechanism, name, password', [('PLAIN', 'alice', 'alice-secret'),
+                                                       ('SCRAM-SHA-256', 'sam', 'pencil'),
+                                                       ('SCRAM-SHA-512', 'sue', 'pencil')])
 def test_aiokafka(broker, certificates, mechanism, name, password):
     aiokafka = pytest.importorskip('aiokafka')
-    settings = dict(bootstrap_servers=f'localhost:{broker["SASL_SSL"]}', security_protocol='SASL_SSL', ssl_context=certificates.client(),
+    settings = dict(bootstrap_servers=f'localhost:{broker["SASL_SSL"]}', security_protocol='SASL_SSL',
+                    ssl_context=certificates.client(),
                     sasl_mechanism=mechanism, sasl_plain_username=name, sasl_plain_password=password)
     value = f'aiokafka {mechanism} {time.monotonic_ns()}'.encode()
     async def talk():
@@ -411,7 +473,8 @@ def test_aiokafka(broker, certificates, mechanism, name, password):
 
 def test_kafka_python_is_told_no(broker, certificates):
     kafka = pytest.importorskip('kafka')
-    settings = dict(bootstrap_servers=f'localhost:{broker["SASL_PLAINTEXT"]}', max_block_ms=3000, bootstrap_timeout_ms=3000, **AS_ALICE)
+    settings = dict(bootstrap_servers=f'localhost:{broker["SASL_PLAINTEXT"]}', max_block_ms=3000,
+                    bootstrap_timeout_ms=3000, **AS_ALICE)
     from kafka.errors import KafkaError
     for topic, password in (('orders', 'wrong'), ('secret', 'alice-secret')):
         with pytest.raises(KafkaError):
@@ -426,20 +489,24 @@ def test_a_user_who_is_removed_cannot_come_back(tmp_path, certificates):
         prepare(found)
         with Person(found['SASL_PLAINTEXT']) as before:
             assert before.log_in('sam', 'pencil', 'SCRAM-SHA-256').error_code == 0
-            done(found, lambda boss: boss.alter_user_scram_credentials([UserScramCredentialDeletion('sam', ScramMechanism.SCRAM_SHA_256)]))
-            with Person(found['SASL_PLAINTEXT']) as after: assert after.log_in('sam', 'pencil', 'SCRAM-SHA-256').error_code == 58
+            done(found, lambda boss: boss.alter_user_scram_credentials([UserScramCredentialDeletion('sam',
+                ScramMechanism.SCRAM_SHA_256)]))
+            with Person(found['SASL_PLAINTEXT']) as after:
+                assert after.log_in('sam', 'pencil', 'SCRAM-SHA-256').error_code == 58
             assert topics_seen(before) == ['orders'], 'who is in stays in'
 
 
 def test_rules_and_users_outlive_a_restart(tmp_path):
     from confluent_kafka.admin import AclBindingFilter, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
-    everything = AclBindingFilter(ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY)
+    everything = AclBindingFilter(ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY,
+                                  AclPermissionType.ANY)
     with doors(tmp_path, None) as found:
         prepare(found)
         rules = set(map(str, done(found, lambda boss: boss.describe_acls(everything))))
     with doors(tmp_path, None) as found:
         assert set(map(str, done(found, lambda boss: boss.describe_acls(everything)))) == rules and len(rules) > 5
-        with Person(found['SASL_PLAINTEXT']) as person: assert person.log_in('sue', 'pencil', 'SCRAM-SHA-512').error_code == 0 and topics_seen(person) == ['orders']
+        with Person(found['SASL_PLAINTEXT']) as person:
+            assert person.log_in('sue', 'pencil', 'SCRAM-SHA-512').error_code == 0 and topics_seen(person) == ['orders']
 
 
 # --- Kafka's own tools ------------------------------------------------------------------------------------------------
@@ -450,12 +517,14 @@ def test_a_real_broker_goes_on_with_our_rules_and_users(tmp_path):
     with doors(tmp_path, None) as found: prepare(found)
     port = free_port()
     module = 'org.apache.kafka.common.security.scram.ScramLoginModule'
-    kafka = real_kafka.RealKafka(tmp_path, {'authorizer.class.name': AUTHORIZER, 'super.users': 'User:ANONYMOUS', 'sasl.enabled.mechanisms': 'SCRAM-SHA-256,SCRAM-SHA-512',
+    kafka = real_kafka.RealKafka(tmp_path, {'authorizer.class.name': AUTHORIZER, 'super.users': 'User:ANONYMOUS',
+                                            'sasl.enabled.mechanisms': 'SCRAM-SHA-256,SCRAM-SHA-512',
                                             'listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config': f'{module} required;',
                                             'listener.name.sasl_plaintext.scram-sha-512.sasl.jaas.config': f'{module} required;'})
     kafka.properties['listeners'] += f',SASL_PLAINTEXT://127.0.0.1:{port}'
     kafka.properties['advertised.listeners'] += f',SASL_PLAINTEXT://127.0.0.1:{port}'
-    kafka.properties['listener.security.protocol.map'] = 'PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT'
+    kafka.properties[
+        'listener.security.protocol.map'] = 'PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT'
     with kafka:
         for name, mechanism in (('sam', 'SCRAM-SHA-256'), ('a,b=c', 'SCRAM-SHA-256'), ('sue', 'SCRAM-SHA-512')):
             with Person(port) as person:
@@ -471,35 +540,48 @@ def test_javas_tools(tmp_path, certificates):
         def client(name, text): (tmp_path/name).write_text(text + trust); return tmp_path/name
         jaas = 'sasl.jaas.config={} required username="{}" password="{}";\n'
         alice = client('alice', 'security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n'
-                       + jaas.format('org.apache.kafka.common.security.plain.PlainLoginModule', 'alice', 'alice-secret'))
+                       + jaas.format('org.apache.kafka.common.security.plain.PlainLoginModule', 'alice',
+                                     'alice-secret'))
         boss = client('boss', 'security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n'
                       + jaas.format('org.apache.kafka.common.security.plain.PlainLoginModule', 'admin', 'admin-secret'))
-        tina = client('tina', 'security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-512\n' + jaas.format(module, 'tina', 'tinas-word'))
-        card = client('card', f'security.protocol=SSL\nssl.keystore.type=PEM\nssl.keystore.location={tmp_path}/alice.pem\n')
-        pkcs8 = subprocess.run(['openssl', 'pkcs8', '-topk8', '-nocrypt', '-in', certificates.place/'alice.key'], capture_output=True, text=True, check=True)
+        tina = client('tina', 'security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-512\n' + jaas.format(module, 'tina',
+            'tinas-word'))
+        card = client(
+            'card', f'security.protocol=SSL\nssl.keystore.type=PEM\nssl.keystore.location={tmp_path}/alice.pem\n')
+        pkcs8 = subprocess.run(['openssl', 'pkcs8', '-topk8', '-nocrypt', '-in', certificates.place/'alice.key'],
+                               capture_output=True, text=True, check=True)
         (tmp_path/'alice.pem').write_text(pkcs8.stdout + (certificates.place/'alice.crt').read_text())
         sasl, tls = f'localhost:{found["SASL_SSL"]}', f'localhost:{found["REQUIRED"]}'
         def tool(name, *arguments): return real_kafka.run_tool(name, *arguments)
-        tool('kafka.admin.ConfigCommand', '--bootstrap-server', sasl, '--command-config', boss, '--alter', '--entity-type', 'users',
+        tool('kafka.admin.ConfigCommand', '--bootstrap-server', sasl, '--command-config', boss, '--alter',
+             '--entity-type', 'users',
              '--entity-name', 'tina', '--add-config', 'SCRAM-SHA-512=[iterations=8192,password=tinas-word]')
-        assert 'SCRAM-SHA-512' in tool('kafka.admin.ConfigCommand', '--bootstrap-server', sasl, '--command-config', boss, '--describe',
+        assert 'SCRAM-SHA-512' in tool('kafka.admin.ConfigCommand', '--bootstrap-server', sasl, '--command-config',
+                                       boss, '--describe',
                                        '--entity-type', 'users', '--entity-name', 'tina')
-        tool('org.apache.kafka.tools.AclCommand', '--bootstrap-server', sasl, '--command-config', boss, '--add', '--allow-principal', 'User:tina',
+        tool('org.apache.kafka.tools.AclCommand', '--bootstrap-server', sasl, '--command-config', boss, '--add',
+             '--allow-principal', 'User:tina',
              '--operation', 'Describe', '--topic', 'sec', '--resource-pattern-type', 'prefixed')
-        listed = tool('org.apache.kafka.tools.AclCommand', '--bootstrap-server', sasl, '--command-config', boss, '--list', '--topic', 'secret', '--resource-pattern-type', 'match')
+        listed = tool('org.apache.kafka.tools.AclCommand', '--bootstrap-server', sasl, '--command-config', boss,
+                      '--list', '--topic', 'secret', '--resource-pattern-type', 'match')
         assert 'User:tina' in listed and 'User:bob' in listed and 'User:alice' not in listed
-        def topics(server, config): return set(tool('org.apache.kafka.tools.TopicCommand', '--bootstrap-server', server, '--command-config', config, '--list').split()) - {'__consumer_offsets'}
-        assert topics(sasl, tina) == {'secret'} and topics(sasl, alice) == {'orders'} == topics(tls, card) and topics(sasl, boss) >= {'orders', 'secret'}
+        def topics(server, config):
+            return set(tool('org.apache.kafka.tools.TopicCommand', '--bootstrap-server', server, '--command-config',
+                            config, '--list').split()) - {'__consumer_offsets'}
+        assert topics(sasl, tina) == {'secret'} and topics(sasl, alice) == {'orders'} == topics(tls,
+            card) and topics(sasl, boss) >= {'orders', 'secret'}
         wrong = client('wrong', tina.read_text().replace('tinas-word', 'wrong'))
         with pytest.raises(RuntimeError) as refused: topics(sasl, wrong)
         assert 'Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-512' in str(refused.value)
-        with pytest.raises(RuntimeError) as refused: tool('org.apache.kafka.tools.AclCommand', '--bootstrap-server', sasl, '--command-config', alice, '--list')
+        with pytest.raises(RuntimeError) as refused:
+            tool('org.apache.kafka.tools.AclCommand', '--bootstrap-server', sasl, '--command-config', alice, '--list')
         assert 'ClusterAuthorizationException' in str(refused.value)
 
 
 def test_a_certificate_whose_name_fits_no_rule(tmp_path, certificates):
     rules = r'RULE:^CN=(.*?),O=Sample.*$/$1/U'
-    with doors(tmp_path/'fits', certificates, **{'ssl.principal.mapping.rules': rules, 'super.users': 'User:ALICE;User:ANONYMOUS'}) as found:
+    with doors(tmp_path/'fits', certificates, **{'ssl.principal.mapping.rules': rules,
+                                                 'super.users': 'User:ALICE;User:ANONYMOUS'}) as found:
         with Person(found['REQUIRED'], certificates.client('alice')) as person: assert topics_seen(person) == []
     with doors(tmp_path/'none', certificates, **{'ssl.principal.mapping.rules': 'RULE:CN=nobody/x/'}) as found:
         with Person(found['REQUIRED'], certificates.client('alice')) as person: assert topics_seen(person) is None

@@ -1,6 +1,7 @@
 """The compiled reader gives what the taught one gives: the same records, the same batches refused, in the same words.
 
-The taught reader stops at the first error, the compiled one reports it and goes on: so they are compared batch by batch.
+The taught reader stops at the first error, the compiled one reports it and goes on: so they are compared batch by
+batch.
 """
 import functools
 import mmap
@@ -46,7 +47,8 @@ def taught_headers(buf) -> tuple[list[Batch], Damage | None]:
     while pos < len(buf):
         try: batches.append(Batch(buf, pos))
         except DecodeError as error:
-            known = error.message.startswith('the batch takes')   # length and magic were sound, so the offset is one, too
+            # length and magic were sound, so the offset is one, too
+            known = error.message.startswith('the batch takes')
             return batches, Damage(pos, struct.unpack_from('>q', buf, pos)[0] if known else None, error.message)
         pos = batches[-1].end
     return batches, None
@@ -60,8 +62,10 @@ def row(batch: Batch, r) -> dict:
     return dict(offset=r.offset, timestamp=r.timestamp*1000 if fits else None,
                 timestamp_type='LOG_APPEND_TIME' if batch.log_append_time else 'CREATE_TIME', key=r.key, value=r.value,
                 headers=[dict(key=key, value=value) for key, value in r.headers], leader_epoch=h.partition_leader_epoch,
-                producer_id=h.producer_id, producer_epoch=h.producer_epoch, sequence=sequence, transactional=batch.transactional,
-                control=batch.control, key_size=-1 if r.key is None else len(r.key), value_size=-1 if r.value is None else len(r.value))
+                producer_id=h.producer_id, producer_epoch=h.producer_epoch, sequence=sequence,
+                transactional=batch.transactional,
+                control=batch.control, key_size=-1 if r.key is None else len(r.key),
+                value_size=-1 if r.value is None else len(r.value))
 
 
 def taught(batches: list[Batch], check=True):
@@ -106,7 +110,8 @@ def same(buf: bytes, columns=EVERY, check=True, **options):
 
 
 def agree(a, b) -> bool:
-    "Whether both say the same. A batch with two faults may be refused for one of them by the one, and for the other by the other."
+    """Whether both say the same. A batch with two faults may be refused for one of them by the one, and for the other
+    by the other."""
     return a == b or isinstance(a, Damage) and isinstance(b, Damage) and a[:2] == b[:2] and 'in 64 bits' in a.reason
 
 
@@ -118,21 +123,26 @@ def test_every_fixture(path): same(path.read_bytes())
 
 def test_the_fixtures_hold_what_they_should():
     from_kafka = [path for path in SEGMENTS if 'course' not in path.parts]
-    rows = [r for path in from_kafka for r in same(path.read_bytes(), PLAIN + ['control', 'transactional', 'timestamp_type', 'producer_id'])]
+    rows = [r for path in from_kafka for r in same(path.read_bytes(), PLAIN + ['control', 'transactional',
+        'timestamp_type', 'producer_id'])]
     damages = [r for r in rows if isinstance(r, Damage)]
     rows = [r for r in rows if not isinstance(r, Damage)]
     assert len(rows) > 4000 and len(damages) == 2 and all('checksum' in damage.reason for damage in damages)
     for name in ('key', 'value'): assert {None, b''} < {r[name] for r in rows}
     assert any(header['value'] is None for r in rows for header in r['headers'])
     assert {r['timestamp_type'] for r in rows} == {'CREATE_TIME', 'LOG_APPEND_TIME'}
-    assert {(r['control'], r['transactional']) for r in rows} == {(False, False), (False, True), (True, False), (True, True)}
+    assert {(r['control'], r['transactional']) for r in rows} == {(False, False), (False, True), (True, False),
+                                                                  (True, True)}
 
 
 def test_the_records_of_the_course_have_a_count_of_headers_that_kafka_refuses():
-    "Its tester writes -1. Brokers hand such records out as they are; Java's consumer gives up on them, and so do our readers."
+    """Its tester writes -1. Brokers hand such records out as they are; Java's consumer gives up on them, and so do our
+    readers."""
     for path in FIXTURES.glob('course/*/logs/*/*.log'):
         damages = [r for r in same(path.read_bytes()) if isinstance(r, Damage)]
-        assert all("can't be null" in damage.reason for damage in damages) and bool(damages) == ('__cluster_metadata-0' not in path.parts and path.stat().st_size > 0)
+        assert all("can't be null" in damage.reason for damage
+                   in damages) and bool(damages) == ('__cluster_metadata-0' not in path.parts
+                                                     and path.stat().st_size > 0)
 
 
 @pytest.mark.parametrize('path', SMALL[::7], ids=lambda path: str(path.relative_to(FIXTURES)))
@@ -147,7 +157,8 @@ def test_a_mapped_file_a_view_and_an_array():
     expected = list(ours(log, scan(log)[0]))
     with open(path, 'rb') as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         assert list(ours(mapped, scan(mapped)[0])) == expected
-    for buf in (bytearray(log), memoryview(log), np.frombuffer(bytearray(log), np.uint8)): assert list(ours(buf, scan(buf)[0])) == expected
+    for buf in (bytearray(log), memoryview(log), np.frombuffer(bytearray(log), np.uint8)):
+        assert list(ours(buf, scan(buf)[0])) == expected
 
 
 def test_the_buffer_is_left_alone():
@@ -164,21 +175,27 @@ def numbers(bits): return st.integers(-2**(bits - 1), 2**(bits - 1) - 1)
 def near(*centres): return st.one_of(*(st.integers(centre - 2, centre + 2) for centre in centres))
 
 some_bytes = st.one_of(st.none(), st.binary(max_size=30), st.sampled_from([0, 63, 64, 8191, 8192]).map(bytes))
-names = st.one_of(st.text(max_size=8).map(str.encode), st.sampled_from([b'', 'ключ'.encode(), '鍵'.encode(), b'\xff\xfe', b'a\x80', b'\xed\xa0\x80']))
+names = st.one_of(st.text(max_size=8).map(str.encode), st.sampled_from([b'', 'ключ'.encode(), '鍵'.encode(), b'\xff\xfe',
+    b'a\x80', b'\xed\xa0\x80']))
 deltas = st.one_of(st.integers(0, 100), numbers(32))
 times = st.one_of(st.integers(0, 5000), numbers(64), near(0, -64, 2**31, FURTHEST, -FURTHEST, 2**63 - 3, 3 - 2**63))
-made_records = st.builds(record, some_bytes, some_bytes, st.lists(st.tuples(names, some_bytes), max_size=3), deltas, times,
+made_records = st.builds(record, some_bytes, some_bytes, st.lists(st.tuples(names, some_bytes), max_size=3), deltas,
+                         times,
                          st.sampled_from([0, 0, 0, 255]))
 codecs = st.integers(0, 4)
 
 
 @st.composite
 def batches(draw, records=st.lists(made_records, max_size=8)):
-    codec, flags = draw(codecs), draw(st.sampled_from([0, 0, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL | TRANSACTIONAL, 1 << 6, -32768]))
+    codec, flags = draw(codecs), draw(st.sampled_from([0, 0, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL | TRANSACTIONAL,
+                                                       1 << 6, -32768]))
     small = draw(st.booleans())   # ordinary numbers, or any
-    return record_batch(draw(records), base_offset=draw(st.integers(0, 1000) if small else st.one_of(numbers(64), near(2**63 - 3))),
-                        attributes=flags | codec, leader_epoch=draw(numbers(32)), base_timestamp=draw(times), max_timestamp=draw(times),
-                        producer_id=draw(numbers(64)), producer_epoch=draw(numbers(16)), base_sequence=draw(st.one_of(numbers(32), near(2**31 - 3))),
+    return record_batch(draw(records), base_offset=draw(st.integers(0, 1000) if small else st.one_of(numbers(64),
+        near(2**63 - 3))),
+                        attributes=flags | codec, leader_epoch=draw(numbers(32)), base_timestamp=draw(times),
+                        max_timestamp=draw(times),
+                        producer_id=draw(numbers(64)), producer_epoch=draw(numbers(16)),
+                        base_sequence=draw(st.one_of(numbers(32), near(2**31 - 3))),
                         last_offset_delta=draw(numbers(32)), pack=functools.partial(compress, codec))
 
 
@@ -197,7 +214,8 @@ def test_any_columns_in_any_order(log, columns): same(log, columns)
 @given(logs)
 def test_without_columns_there_are_still_rows(log):
     headers, _ = scan(log)
-    def counted(columns): return [made if isinstance(made, Damage) else made.num_rows for made in record_batches(log, headers, columns)]
+    def counted(columns):
+        return [made if isinstance(made, Damage) else made.num_rows for made in record_batches(log, headers, columns)]
     assert counted([]) == counted(['offset'])
 
 
@@ -216,7 +234,8 @@ def test_a_scan_may_start_and_end_at_any_batch(log, data):
     every = scan(log)[0].position.tolist() + [len(log)]
     start, end = sorted(data.draw(st.tuples(*[st.sampled_from(every)]*2)))
     headers, damage = scan(log, start, end)
-    assert damage is None and headers.position.tolist() == [position for position in every[:-1] if start <= position < end]
+    assert damage is None and headers.position.tolist() == [position for position in every[:-1]
+                                                            if start <= position < end]
 
 
 @given(logs)
@@ -226,17 +245,22 @@ def test_headers_say_what_the_taught_reader_says(log):
     assert made.schema == pa.schema(BATCH_COLUMNS) and made.num_rows == len(headers)
     for batch, i, r in zip(taught_headers(log)[0], range(len(headers)), rows_of(made)):
         h, attributes = batch.header, batch.header.attributes
-        for name in ('base_offset', 'partition_leader_epoch', 'magic', 'crc', 'attributes', 'base_timestamp', 'max_timestamp', 'producer_id',
+        for name in ('base_offset', 'partition_leader_epoch', 'magic', 'crc', 'attributes', 'base_timestamp',
+                     'max_timestamp', 'producer_id',
                      'producer_epoch', 'base_sequence', 'record_count'):
             assert getattr(headers, name)[i] == getattr(h, name)
         last = max(min(batch.last_offset, LONGEST), -LONGEST - 1)
-        assert (headers.position[i], headers.size[i], headers.last_offset[i]) == (batch.start, batch.end - batch.start, last)
-        for name in ('base_offset', 'record_count', 'producer_id', 'producer_epoch', 'base_sequence', 'magic', 'crc', 'attributes'):
+        assert (headers.position[i], headers.size[i], headers.last_offset[i]) == (batch.start, batch.end - batch.start,
+            last)
+        for name in ('base_offset', 'record_count', 'producer_id', 'producer_epoch', 'base_sequence', 'magic', 'crc',
+                     'attributes'):
             assert r[name] == getattr(h, name)
         assert (r['position'], r['size'], r['last_offset']) == (batch.start, batch.end - batch.start, last)
         assert r['leader_epoch'] == h.partition_leader_epoch
-        assert (r['codec'], r['control'], r['transactional']) == (codec_name(attributes & CODEC_BITS), batch.control, batch.transactional)
-        assert r['delete_horizon'] == bool(attributes & 64) and (r['timestamp_type'] == 'LOG_APPEND_TIME') == batch.log_append_time
+        assert (r['codec'], r['control'], r['transactional']) == (codec_name(attributes & CODEC_BITS), batch.control,
+                                                                  batch.transactional)
+        assert (r['delete_horizon'] == bool(attributes & 64)
+                and (r['timestamp_type'] == 'LOG_APPEND_TIME') == batch.log_append_time)
         for name in ('base_timestamp', 'max_timestamp'):
             time = getattr(h, name)
             assert r[name] == (time*1000 if abs(time) <= FURTHEST else None)
@@ -255,7 +279,8 @@ def test_an_unknown_column_is_refused():
 # --- Tables of a bounded size -----------------------------------------------------------------------------------------
 
 def test_tables_hold_whole_batches_up_to_the_limits():
-    log = b''.join(record_batch([record(bytes(100), offset_delta=n) for n in range(10)], base_offset=10*i) for i in range(50))
+    log = b''.join(record_batch([record(bytes(100), offset_delta=n) for n in range(10)],
+                                base_offset=10*i) for i in range(50))
     headers, _ = scan(log)
     assert [made.num_rows for made in record_batches(log, headers, EVERY)] == [500]
     assert [made.num_rows for made in record_batches(log, headers, EVERY, rows=35)] == [30]*16 + [20]
@@ -274,7 +299,8 @@ def test_what_comes_out_of_compressed_batches_counts():
 
 def test_headers_of_another_log_are_refused():
     headers, _ = scan(record_batch([record(b'value')])*3)
-    with pytest.raises(ValueError, match='no batch at 73 of 100 bytes'): list(record_batches(bytes(100), headers, EVERY))
+    with pytest.raises(ValueError, match='no batch at 73 of 100 bytes'):
+        list(record_batches(bytes(100), headers, EVERY))
     headers.position[0] = -100
     with pytest.raises(ValueError, match='no batch at -100'): list(record_batches(bytes(1000), headers, EVERY))
     with pytest.raises(ValueError, match='not at -1'): scan(bytes(1000), -1)
@@ -283,7 +309,8 @@ def test_headers_of_another_log_are_refused():
 def with_checksum(batch: bytes) -> bytes:
     "A batch whose length and checksum fit what it holds, whatever that is."
     if len(batch) < 61: return batch
-    return batch[:8] + struct.pack('>i', len(batch) - 12) + batch[12:17] + struct.pack('>I', crc32c(batch[21:])) + batch[21:]
+    return batch[:8] + struct.pack('>i', len(batch) - 12) + batch[12:17] + struct.pack('>I',
+        crc32c(batch[21:])) + batch[21:]
 
 
 @st.composite
@@ -306,7 +333,8 @@ def damaged_batches(draw):
     codec = draw(st.one_of(st.just(0), codecs))
     before, count = draw(st.booleans()), draw(st.one_of(st.none(), near(0, 5, len(payload)), numbers(32)))
     if before: payload = draw(changed(payload))
-    batch = record_batch([payload], attributes=codec, count=draw(st.integers(1, 5)) if count is None else max(min(count, 2**31 - 1), -2**31),
+    batch = record_batch([payload], attributes=codec, count=draw(st.integers(1, 5)) if count is None else max(min(count,
+        2**31 - 1), -2**31),
                          pack=functools.partial(compress, codec))
     return batch if before else with_checksum(batch[:61] + draw(changed(batch[61:])))
 
@@ -342,14 +370,22 @@ def test_every_codec_and_those_that_are_none(attributes): same(record_batch([rec
 
 ENDLESS, TOO_WIDE = b'\xff'*5, b'\xff'*4 + b'\x1f'
 ODD = {
-    'a length of 33 bits': TOO_WIDE, 'a length without end': ENDLESS + b'\x00', 'a length cut off': b'\x80', 'nothing but a length': b'\x0c',
-    'the longest record': varint(2**31 - 1), 'a negative length': varint(-1) + record(b'a')[1:], 'the shortest length': varint(-2**31),
-    'a timestamp of 65 bits': varint(20) + b'\0' + b'\xff'*9 + b'\x02\0\1\1\0', 'a timestamp of 64 bits': b'\x1e\0' + b'\xff'*9 + b'\x01\0\1\1\0',
-    'a timestamp without end': varint(20) + b'\0' + b'\xff'*10 + b'\0\1\1\0', 'a long zero': b'\x80\x80\x80\x80\x00' + record(b'a')[1:],
-    'a key beyond the end': b'\x0c\0\0\0' + varint(2**31 - 1) + b'\1\0', 'a value beyond the end': b'\x14\0\0\0\1' + varint(2**31 - 1) + b'\0',
-    'nulls of another kind': b'\x0c\0\0\0\7\5\0', 'headers that are null': b'\x0c\0\0\0\1\1\1', 'many headers': b'\x14\0\0\0\1\1' + varint(2**31 - 1),
-    'a header without a name': b'\x10\0\0\0\1\1\2\1\1', 'a header without a value': b'\x10\0\0\0\1\1\2\0\1', 'half a header': b'\x0e\0\0\0\1\1\2\0',
-    'more headers than bytes': b'\x10\0\0\0\1\1\x04\0\1', 'a name cut off': b'\x10\0\0\0\1\1\2\x7e\1', 'short by one': b'\x0e\0\0\0\1\1\0',
+    'a length of 33 bits': TOO_WIDE, 'a length without end': ENDLESS + b'\x00', 'a length cut off': b'\x80',
+    'nothing but a length': b'\x0c',
+    'the longest record': varint(2**31 - 1), 'a negative length': varint(-1) + record(b'a')[1:],
+    'the shortest length': varint(-2**31),
+    'a timestamp of 65 bits': varint(20) + b'\0' + b'\xff'*9 + b'\x02\0\1\1\0',
+    'a timestamp of 64 bits': b'\x1e\0' + b'\xff'*9 + b'\x01\0\1\1\0',
+    'a timestamp without end': varint(20) + b'\0' + b'\xff'*10 + b'\0\1\1\0',
+    'a long zero': b'\x80\x80\x80\x80\x00' + record(b'a')[1:],
+    'a key beyond the end': b'\x0c\0\0\0' + varint(2**31 - 1) + b'\1\0',
+    'a value beyond the end': b'\x14\0\0\0\1' + varint(2**31 - 1) + b'\0',
+    'nulls of another kind': b'\x0c\0\0\0\7\5\0', 'headers that are null': b'\x0c\0\0\0\1\1\1',
+    'many headers': b'\x14\0\0\0\1\1' + varint(2**31 - 1),
+    'a header without a name': b'\x10\0\0\0\1\1\2\1\1', 'a header without a value': b'\x10\0\0\0\1\1\2\0\1',
+    'half a header': b'\x0e\0\0\0\1\1\2\0',
+    'more headers than bytes': b'\x10\0\0\0\1\1\x04\0\1', 'a name cut off': b'\x10\0\0\0\1\1\2\x7e\1',
+    'short by one': b'\x0e\0\0\0\1\1\0',
     'long by one': b'\x0a\0\0\0\1\1\0', 'as many headers as can be': record(None, headers=[(b'', None)]*40),
     'one byte more': record(b'a') + b'\0', 'a record more': record(b'a')*2, 'no record': b''}
 
@@ -358,14 +394,16 @@ ODD = {
 @pytest.mark.parametrize('codec', [0, 1])
 def test_odd_records(payload, codec):
     "Alone, as the end of the buffer, and between batches that are sound."
-    odd, sound = record_batch([payload], attributes=codec, pack=functools.partial(compress, codec)), record_batch([record(b'sound')])
+    odd, sound = record_batch([payload], attributes=codec, pack=functools.partial(compress,
+        codec)), record_batch([record(b'sound')])
     same(odd)
     same(sound + odd + odd + sound)
     same(record_batch([record(b'first'), payload]))
 
 
 @pytest.mark.parametrize('count', [-2**31, -1, 0, 1, 2, 3, 4, 20, 10**6, 2**31 - 1])
-def test_a_count_that_lies(count): same(record_batch([record(b'a'), record(b'b'), record(b'c')], count=count) + record_batch([record(b'd')]))
+def test_a_count_that_lies(count):
+    same(record_batch([record(b'a'), record(b'b'), record(b'c')], count=count) + record_batch([record(b'd')]))
 
 
 def test_all_batches_damaged():
@@ -377,7 +415,8 @@ def test_offsets_that_no_column_can_hold():
     high = record_batch([record(b'a'), record(b'b', offset_delta=1)], base_offset=LONGEST)
     low = record_batch([record(b'a', offset_delta=-1)], base_offset=-LONGEST - 1)
     first, second = same(high + low)
-    assert first.reason == f"offset {2**63} doesn't fit in 64 bits" and second.reason == f"offset {-2**63 - 1} doesn't fit in 64 bits"
+    assert (first.reason == f"offset {2**63} doesn't fit in 64 bits"
+            and second.reason == f"offset {-2**63 - 1} doesn't fit in 64 bits")
 
 
 def peak(function) -> int:
@@ -390,7 +429,8 @@ def peak(function) -> int:
 
 def test_lies_cost_no_memory():
     "Counts and lengths of two thousand million in batches of a few bytes."
-    lies = [record_batch([record(b'a')], count=2**31 - 1), record_batch([varint(2**31 - 1)]), record_batch([b'\x14\0\0\0\1\1' + varint(2**31 - 1)])]
+    lies = [record_batch([record(b'a')], count=2**31 - 1), record_batch([varint(2**31 - 1)]),
+            record_batch([b'\x14\0\0\0\1\1' + varint(2**31 - 1)])]
     log = b''.join(lies)*100
     headers, _ = scan(log)
     list(record_batches(log, headers, EVERY))   # compiled by now
@@ -399,8 +439,10 @@ def test_lies_cost_no_memory():
 
 def test_a_bomb_is_refused():
     bomb = record_batch([record(bytes(MAX_SIZE))], attributes=4, pack=functools.partial(compress, 4))
-    damage, sound = ours(bomb + record_batch([record(b'sound')]), scan(bomb + record_batch([record(b'sound')]))[0], ['value'])
-    assert damage.reason == f'zstd: more than max_size, {MAX_SIZE} bytes, would come out' and sound == {'value': b'sound'}
+    damage, sound = ours(bomb + record_batch([record(b'sound')]), scan(bomb + record_batch([record(b'sound')]))[0],
+                         ['value'])
+    assert (damage.reason == f'zstd: more than max_size, {MAX_SIZE} bytes, would come out'
+            and sound == {'value': b'sound'})
 
 
 # --- Machine code -----------------------------------------------------------------------------------------------------
@@ -427,8 +469,11 @@ print('all within bounds')
 
 def test_no_index_is_out_of_bounds(tmp_path):
     "Compiled anew with a check at every index, over fixtures and damaged copies of them."
-    environment = {**os.environ, 'NUMBA_BOUNDSCHECK': '1', 'NUMBA_CACHE_DIR': str(tmp_path), 'PYTHONPATH': str(Path(__file__).parents[2])}
-    done = subprocess.run([sys.executable, '-c', CORPUS, str(Path(__file__).parent), str(Path(__file__).parents[1]/'helpers')], env=environment, capture_output=True, text=True, timeout=600)
+    environment = {**os.environ, 'NUMBA_BOUNDSCHECK': '1', 'NUMBA_CACHE_DIR': str(tmp_path),
+                   'PYTHONPATH': str(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, '-c', CORPUS, str(Path(__file__).parent),
+                           str(Path(__file__).parents[1]/'helpers')], env=environment, capture_output=True, text=True,
+                           timeout=600)
     assert done.stdout == 'all within bounds\n', done.stderr
 
 
@@ -459,7 +504,8 @@ def test_it_is_python_after_all():
     "Without the compiler the walk is slow, but the same: for those who follow it with a debugger."
     code = "import sys; sys.path[:0] = sys.argv[1:]; import test_columns as t; [t.same(path.read_bytes()) for path in t.SMALL[::10]]"
     environment = {**os.environ, 'NUMBA_DISABLE_JIT': '1', 'PYTHONPATH': str(Path(__file__).parents[2])}
-    command = [sys.executable, '-W', 'ignore', '-c', code, str(Path(__file__).parent), str(Path(__file__).parents[1]/'helpers')]
+    command = [sys.executable, '-W', 'ignore', '-c', code, str(Path(__file__).parent),
+               str(Path(__file__).parents[1]/'helpers')]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
 

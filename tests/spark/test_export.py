@@ -1,6 +1,7 @@
 """From a log directory to Parquet: what is written, what a second run adds, and what is left when something goes wrong.
 
-Most of it runs without Spark: `Here` does a session's part in this process. With Spark, what only Spark can get wrong: workers that
+Most of it runs without Spark: `Here` does a session's part in this process. With Spark, what only Spark can get wrong:
+workers that
 are killed, errors from the other side, the command as a process.
 """
 import contextlib
@@ -80,7 +81,8 @@ class Here:
 def no_session(): raise AssertionError('a session is not needed for this')
 
 
-def run(logs, out, tables=BOTH, spark=None, **options): return export_tables(spark or Here(), str(logs), str(out), tables, options)
+def run(logs, out, tables=BOTH, spark=None, **options):
+    return export_tables(spark or Here(), str(logs), str(out), tables, options)
 
 
 def rows(out, table='records', columns=None) -> list[dict]:
@@ -94,16 +96,19 @@ def offsets(out, topic, partition=0, table='records', column='offset') -> list[i
 
 def tree(out) -> dict[str, bytes]:
     "Everything below a directory that isn't the lock."
-    return {str(path.relative_to(out)): path.read_bytes() for path in sorted(Path(out).rglob('*')) if path.is_file() and path.name != '.lock'}
+    return {str(path.relative_to(out)): path.read_bytes() for path in sorted(Path(out).rglob('*')) if path.is_file()
+            and path.name != '.lock'}
 
 
-def listed(out) -> set[str]: return {file['path'] for table in read_manifest(str(out))['tables'].values() for file in table['files']}
+def listed(out) -> set[str]:
+    return {file['path'] for table in read_manifest(str(out))['tables'].values() for file in table['files']}
 
 
 def check(out):
     "What always holds: the manifest lists the files that are there, no more and no less, and counts their rows."
     manifest = read_manifest(str(out))
-    there = {str(path.relative_to(out)) for path in Path(out).rglob('*.parquet') if path.relative_to(out).parts[0] != '_aside'}
+    there = {str(path.relative_to(out)) for path in Path(out).rglob('*.parquet')
+             if path.relative_to(out).parts[0] != '_aside'}
     assert there - {f'{table}/topic=(schema)/empty.parquet' for table in BOTH} == listed(out)
     assert not manifest['moves'] and not [name for name in os.listdir(out) if name.startswith('.staging')]
     for table in manifest['tables'].values():
@@ -112,19 +117,22 @@ def check(out):
             assert (path.stat().st_size, pq.ParquetFile(path).metadata.num_rows) == (file['bytes'], file['rows'])
     for table in BOTH:
         if table not in manifest['tables']: continue
-        places = Counter((row['topic'], row['partition'], row.get('offset', row.get('base_offset'))) for row in rows(out, table))
+        places = Counter((row['topic'], row['partition'], row.get('offset',
+                                                                  row.get('base_offset'))) for row in rows(out, table))
         assert not places or max(places.values()) == 1
 
 
 def batch(*values, now=NOW, attributes=0, **header) -> bytearray:
     records = [Record(offset_delta=n, timestamp_delta=n, value=value) for n, value in enumerate(values)]
-    return bytearray(write_batch(records, attributes=attributes, base_timestamp=now, max_timestamp=now + len(values) - 1, **header))
+    return bytearray(write_batch(records, attributes=attributes, base_timestamp=now,
+                                 max_timestamp=now + len(values) - 1, **header))
 
 
 def add(directory, *batches, leader_epoch=None, config=LogConfig(), topic_id=None):
     "Appends batches, as a broker does."
     log = open_log(str(directory), config)
-    for each in batches: append(log, each, Batch(each).header, max(log.epochs.latest, 0) if leader_epoch is None else leader_epoch, NOW)
+    for each in batches:
+        append(log, each, Batch(each).header, max(log.epochs.latest, 0) if leader_epoch is None else leader_epoch, NOW)
     close_log(log)
     if topic_id: write_partition_metadata(str(directory), topic_id.encode().ljust(16))
 
@@ -136,7 +144,8 @@ def logs(tmp_path): return shutil.copytree(LOGS, tmp_path/'logs')
 @pytest.fixture
 def small(tmp_path):
     "Two topics of our own."
-    for name in ('orders-0', 'orders-1', 'clicks-0'): add(tmp_path/'small'/name, batch(b'a', b'b'), batch(b'c'), topic_id=name[:6])
+    for name in ('orders-0', 'orders-1', 'clicks-0'):
+        add(tmp_path/'small'/name, batch(b'a', b'b'), batch(b'c'), topic_id=name[:6])
     return tmp_path/'small'
 
 
@@ -146,9 +155,12 @@ def test_records_are_what_a_java_consumer_read(tmp_path):
     run(LOGS, tmp_path/'out')
     check(tmp_path/'out')
     import hashlib
-    def shown(data): return None if data is None else {'hex': data.hex()} if len(data) <= 400 else {'len': len(data), 'sha256': hashlib.sha256(data).hexdigest()}
+    def shown(data):
+        return None if data is None else {'hex': data.hex()} if len(data) <= 400 else {'len': len(data),
+            'sha256': hashlib.sha256(data).hexdigest()}
     found = [dict(topic=row['topic'], partition=row['partition'], offset=row['offset'], leaderEpoch=row['leader_epoch'],
-                  timestamp=round(row['timestamp'].timestamp() * 1000), timestampType=row['timestamp_type'], key=shown(row['key']),
+                  timestamp=round(row['timestamp'].timestamp() * 1000), timestampType=row['timestamp_type'],
+                  key=shown(row['key']),
                   value=shown(row['value']), headers=[[each['key'], shown(each['value'])] for each in row['headers']])
              for row in rows(tmp_path/'out') if not row['control']]
     expected = [json.loads(line) for line in (SEGMENTS/'records.jsonl').read_text('utf-8').splitlines()]
@@ -166,7 +178,8 @@ def test_columns_and_their_types(tmp_path):
     run(LOGS, tmp_path/'out', ['records'])
     schema = ds.dataset(tmp_path/'out/records', partitioning='hive').schema
     assert schema.names == [name for name in TABLES['records'].columns if name != 'topic'] + ['topic']
-    assert schema.names == ['partition', 'offset', 'timestamp', 'timestamp_type', 'key', 'value', 'headers', 'leader_epoch', 'producer_id',
+    assert schema.names == ['partition', 'offset', 'timestamp', 'timestamp_type', 'key', 'value', 'headers',
+                            'leader_epoch', 'producer_id',
                             'producer_epoch', 'sequence', 'transactional', 'control', 'topic']
     assert schema.field('timestamp').type == pa.timestamp('us', tz='UTC') and schema.field('topic').type == pa.string()
     stored = pq.ParquetFile(next(Path(tmp_path/'out/records').rglob('0-*.parquet'))).schema.column(2)
@@ -200,7 +213,8 @@ def test_a_directory_without_a_name(tmp_path):
     run(DAMAGED/'flipped-byte-in-leader-epoch', tmp_path/'out', ['records'])
     found = ds.dataset(tmp_path/'out/records', partitioning='hive').to_table().to_pylist()
     assert len(found) > 8 and {(row['topic'], row['partition']) for row in found} == {(None, None)}
-    assert export_tables(no_session, str(DAMAGED/'flipped-byte-in-leader-epoch'), str(tmp_path/'out'), ['records']).tables['records'].rows == 0
+    assert export_tables(no_session, str(DAMAGED/'flipped-byte-in-leader-epoch'), str(tmp_path/'out'),
+                         ['records']).tables['records'].rows == 0
 
 
 def test_no_records_are_a_table_too(tmp_path):
@@ -243,7 +257,8 @@ def test_a_file_for_so_many_bytes(tmp_path):
         found = run(tmp_path/'logs', tmp_path/f'out{files}', ['records'], splitSize=size)
         assert abs(found.tables['records'].files - files) <= 1
         sizes = [file['bytes'] for file in read_manifest(str(tmp_path/f'out{files}'))['tables']['records']['files']]
-        assert (files == 8 or max(sizes) < 2 * min(sizes)) and offsets(tmp_path/f'out{files}', 'orders') == list(range(64))
+        assert (files == 8 or max(sizes) < 2 * min(sizes)) and offsets(tmp_path/f'out{files}',
+            'orders') == list(range(64))
 
 
 class Sized(namedtuple('Sized', 'topic partition size')): pass
@@ -288,15 +303,19 @@ def test_dictionaries_only_where_they_help(tmp_path):
         return {group.column(n).path_in_schema: group.column(n) for n in range(2)}
     few, many = made([b'%d' % (n % 10) for n in range(1000)]), made([b'%d' % n for n in range(1000)])
     assert 'RLE_DICTIONARY' in few['key'].encodings and 'RLE_DICTIONARY' not in many['key'].encodings
-    assert few['offset'].statistics.min == 0 and few['offset'].statistics.max == 999 and 'DELTA_BINARY_PACKED' in few['offset'].encodings
+    assert (few['offset'].statistics.min == 0 and few['offset'].statistics.max == 999
+            and 'DELTA_BINARY_PACKED' in few['offset'].encodings)
     assert few['key'].compression == 'SNAPPY'
 
 
 @pytest.mark.parametrize('compression', export.COMPRESSIONS)
 def test_compressions(compression, tmp_path):
     export_tables(Here(), str(LOGS), str(tmp_path/'out'), ['records'], {}, compression)
-    assert rows(tmp_path/'out') == [{name: row[name] for name in [*list(row)[1:], 'topic']} for row in read_table(str(LOGS)).to_pylist()]
-    group = pq.ParquetFile(tmp_path/'out/records/topic=seg.multi/0-00000000000000000000-run1.parquet').metadata.row_group(0)
+    assert rows(tmp_path/'out') == [{name: row[name] for name in [*list(row)[1:],
+                                                                  'topic']} for row in read_table(
+                                                                      str(LOGS)).to_pylist()]
+    group = pq.ParquetFile(
+        tmp_path/'out/records/topic=seg.multi/0-00000000000000000000-run1.parquet').metadata.row_group(0)
     assert group.column(1).compression == dict(none='UNCOMPRESSED', lz4='LZ4').get(compression, compression.upper())
     check(tmp_path/'out')
 
@@ -334,7 +353,8 @@ def test_a_table_that_is_asked_for_later(small, tmp_path):
     run(small, tmp_path/'out', ['records'])
     add(small/'orders-0', batch(b'd'))
     run(small, tmp_path/'out', ['batches'])
-    assert offsets(tmp_path/'out', 'orders') == [0, 1, 2] and offsets(tmp_path/'out', 'orders', 0, 'batches', 'base_offset') == [0, 2, 3]
+    assert offsets(tmp_path/'out', 'orders') == [0, 1, 2] and offsets(tmp_path/'out', 'orders', 0, 'batches',
+                                                                      'base_offset') == [0, 2, 3]
     run(small, tmp_path/'out')
     assert offsets(tmp_path/'out', 'orders') == [0, 1, 2, 3]
     check(tmp_path/'out')
@@ -342,7 +362,8 @@ def test_a_table_that_is_asked_for_later(small, tmp_path):
 
 @pytest.mark.parametrize('seed', range(8))
 def test_many_nights(seed, tmp_path):
-    "Logs grow and roll, lose their oldest segments, are cut back, come and go; now and then a run, and now and then it is killed."
+    """Logs grow and roll, lose their oldest segments, are cut back, come and go; now and then a run, and now and then
+    it is killed."""
     chance, out, logs = random.Random(seed), tmp_path/'out', tmp_path/'logs'
     ever = {}   # topic → partition → offset → value, of what was exported and is still true
     epochs, names, ids = Counter(), ['a', 'b'], Counter()
@@ -353,7 +374,8 @@ def test_many_nights(seed, tmp_path):
         event = chance.choice(['grow'] * 5 + ['cut', 'trim', 'anew', 'run', 'run', 'killed'])
         if event == 'grow' or not directory.exists():
             for _ in range(chance.randint(1, 5)):
-                add(directory, batch(*(os.urandom(20) for _ in range(chance.randint(1, 4)))), config=config, leader_epoch=epochs[directory],
+                add(directory, batch(*(os.urandom(20) for _ in range(chance.randint(1, 4)))), config=config,
+                    leader_epoch=epochs[directory],
                     topic_id=f'{topic}{ids[topic]}')
         elif event == 'cut':
             last = sorted(path for path in directory.glob('*.log') if path.stat().st_size)[-1:]
@@ -366,7 +388,8 @@ def test_many_nights(seed, tmp_path):
                 os.truncate(path, chance.choice(starts))
                 for other in directory.glob('*.log'):
                     if other.name > path.name: other.unlink()
-            for path in [*directory.glob('*.index'), *directory.glob('*.timeindex'), *directory.glob('*.snapshot')]: path.unlink()
+            for path in [*directory.glob('*.index'), *directory.glob('*.timeindex'), *directory.glob('*.snapshot')]:
+                path.unlink()
             epochs[directory] += 1
             log = open_log(str(directory), config, clean=False)
             close_log(log)
@@ -387,11 +410,14 @@ def test_many_nights(seed, tmp_path):
             run(logs, out)
             check(out)
             now = {}
-            for row in read_table(str(logs), Options('records')).to_pylist(): now.setdefault((row['topic'], row['partition']), {})[row['offset']] = row['value']
+            for row in read_table(str(logs), Options('records')).to_pylist():
+                now.setdefault((row['topic'], row['partition']), {})[row['offset']] = row['value']
             for row in rows(out): ever.setdefault((row['topic'], row['partition']), {})
             found = {}
             for row in rows(out): found.setdefault((row['topic'], row['partition']), {})[row['offset']] = row['value']
-            for place, there in now.items(): assert {offset: value for offset, value in found.get(place, {}).items() if offset >= min(there)} == there
+            for place, there in now.items():
+                assert {offset: value for offset, value in found.get(place,
+                                                                     {}).items() if offset >= min(there)} == there
             for (name, number), there in found.items():   # what the logs have no longer is as it was
                 if (logs/f'{name}-{number}').exists(): continue
                 assert there == ever[name, number]
@@ -419,12 +445,14 @@ def test_damage_is_no_cut(tmp_path):
     raw[2 * len(raw) // 4 + 16] ^= 7   # the magic of the third batch
     path.write_bytes(bytes(raw) + bytes(batch(b'4', base_offset=4)))
     found = run(tmp_path/'logs', tmp_path/'out', ['records'], onDamage='skip')
-    assert not [note for note in found.notes if 'cut back' in note] and offsets(tmp_path/'out', 'orders')[:4] == [0, 1, 2, 3]
+    assert not [note for note in found.notes if 'cut back' in note] and offsets(tmp_path/'out', 'orders')[:4] == [0, 1,
+        2, 3]
     assert not (tmp_path/'out/_aside').exists()
 
 
 def test_a_segment_goes_while_we_plan(tmp_path, monkeypatch):
-    "Retention is at work: what is gone is noted, what is there comes, and another topic that has just come waits for the next run."
+    """Retention is at work: what is gone is noted, what is there comes, and another topic that has just come waits for
+    the next run."""
     add(tmp_path/'logs/orders-0', *(batch(b'%d' % n) for n in range(4)), config=LogConfig(segment_bytes=100))
     look_around = export_plan.look_around
     def and_then(*given):
@@ -469,7 +497,8 @@ def test_a_topic_made_anew(small, tmp_path):
     add(small/'orders-0', batch(b'new'), topic_id='another')
     found = run(small, tmp_path/'out')
     assert len(found.notes) == 4 and all('made anew' in note for note in found.notes)
-    assert [(row['partition'], row['offset'], row['value']) for row in rows(tmp_path/'out') if row['topic'] == 'orders'] == [(0, 0, b'new')]
+    assert [(row['partition'], row['offset'],
+             row['value']) for row in rows(tmp_path/'out') if row['topic'] == 'orders'] == [(0, 0, b'new')]
     aside = next((tmp_path/'out/_aside/run2/records/topic=orders').glob('0-*'))
     assert pq.read_table(aside, partitioning=None).equals(old)
     assert 'orders' in read_manifest(str(tmp_path/'out'))['tables']['records']['partitions']
@@ -484,8 +513,11 @@ def test_a_log_that_was_cut_back(tmp_path):
     log = tmp_path/'logs/orders-0/00000000000000000000.log'
     os.truncate(log, log.stat().st_size // 6 * 4)
     found = run(tmp_path/'logs', tmp_path/'out')
-    assert found.notes == [f'{table}: orders-0: the log was cut back to offset 4; rows with offsets 4 to 5 are put aside' for table in BOTH]
-    assert offsets(tmp_path/'out', 'orders') == [0, 1, 2, 3] and offsets(tmp_path/'out', 'orders', 0, 'batches', 'base_offset') == [0, 1, 2, 3]
+    assert (found.notes
+            == [f'{table}: orders-0: the log was cut back to offset 4; rows with offsets 4 to 5 are put aside'
+                for table in BOTH])
+    assert offsets(tmp_path/'out', 'orders') == [0, 1, 2, 3] and offsets(tmp_path/'out', 'orders', 0, 'batches',
+        'base_offset') == [0, 1, 2, 3]
     check(tmp_path/'out')
     assert run(tmp_path/'logs', tmp_path/'out', spark=no_session).notes == []
 
@@ -499,7 +531,8 @@ def test_a_log_that_was_cut_back_and_has_grown_since(tmp_path):
     for path in log.parent.glob('*.snapshot'): path.unlink()
     add(log.parent, *(batch(b'new') for n in range(6)), leader_epoch=4)
     found = run(tmp_path/'logs', tmp_path/'out')
-    assert found.notes[0] == 'records: orders-0: the log was cut back to offset 4; rows with offsets 4 to 5 are put aside'
+    assert (found.notes[0]
+            == 'records: orders-0: the log was cut back to offset 4; rows with offsets 4 to 5 are put aside')
     values = [row['value'] for row in rows(tmp_path/'out')]
     assert values == [b'0', b'1', b'2', b'3'] + [b'new'] * 6
     check(tmp_path/'out')
@@ -512,15 +545,19 @@ def test_a_checkpoint_that_names_a_leader_who_wrote_nothing(tmp_path):
     for number in range(3):
         assert run(tmp_path/'logs', tmp_path/'out').notes == []
         each, log = batch(b'new'), tmp_path/'logs/orders-0/00000000000000000000.log'
-        log.write_bytes(log.read_bytes() + struct.pack('>q', 6 + number) + each[8:12] + struct.pack('>i', 3) + each[16:])
+        log.write_bytes(log.read_bytes() + struct.pack('>q', 6 + number) + each[8:12] + struct.pack('>i',
+            3) + each[16:])
     assert offsets(tmp_path/'out', 'orders') == list(range(8))
 
 
 def test_undecided_records_come_when_they_are_decided(tmp_path):
-    def of(producer, *values): return batch(*values, attributes=TRANSACTIONAL, producer_id=producer, producer_epoch=0, base_sequence=0)
+    def of(producer, *values):
+        return batch(*values, attributes=TRANSACTIONAL, producer_id=producer, producer_epoch=0, base_sequence=0)
     def marker(producer, decision):
-        record = Record(key=ControlKey(version=0, type=decision).encode(0), value=EndTxnMarker(version=0, coordinator_epoch=0).encode(0))
-        return bytearray(write_batch([record], attributes=TRANSACTIONAL | CONTROL, base_timestamp=NOW, max_timestamp=NOW, producer_id=producer,
+        record = Record(key=ControlKey(version=0, type=decision).encode(0),
+                        value=EndTxnMarker(version=0, coordinator_epoch=0).encode(0))
+        return bytearray(write_batch([record], attributes=TRANSACTIONAL | CONTROL, base_timestamp=NOW,
+                                     max_timestamp=NOW, producer_id=producer,
                                      producer_epoch=0))
     directory, committed = tmp_path/'logs/orders-0', dict(isolationLevel='read_committed')
     add(directory, batch(b'plain'), of(7, b'a', b'b'), batch(b'behind'))
@@ -586,7 +623,9 @@ def test_killed_while_a_topic_is_made_anew(number, small, tmp_path, monkeypatch)
     assert len(list((tmp_path/'out/_aside').rglob('*.parquet'))) == 1
 
 
-WHERE = dict(write_job=jobs, write_task=export, new_manifest=export, add_schemas=export, write_manifest=manifest, move=manifest)   # who calls it
+# who calls it
+WHERE = dict(write_job=jobs, write_task=export, new_manifest=export, add_schemas=export, write_manifest=manifest,
+             move=manifest)
 
 
 @pytest.mark.parametrize('where', ['write_task', 'new_manifest', 'add_schemas', 'write_manifest'])
@@ -621,11 +660,13 @@ run(sys.argv[1], sys.argv[2])
 '''
 
 
-@pytest.mark.parametrize('where, number', [('write_job', 2), ('write_manifest', 0), ('move', 0), ('move', 3), ('write_manifest', 1)])
+@pytest.mark.parametrize('where, number', [('write_job', 2), ('write_manifest', 0), ('move', 0), ('move', 3),
+                                           ('write_manifest', 1)])
 def test_a_process_that_is_killed(where, number, small, tmp_path):
     out = tmp_path/'out'
     died = subprocess.run([sys.executable, '-c', SCRIPT, small, out, where, str(number)], timeout=120,
-                          env=environment(PYTHONPATH=f'{ROOT}{os.pathsep}{ROOT/"tests"/"spark"}{os.pathsep}{ROOT/"tests"/"helpers"}'))
+                          env=environment(
+                              PYTHONPATH=f'{ROOT}{os.pathsep}{ROOT/"tests"/"spark"}{os.pathsep}{ROOT/"tests"/"helpers"}'))
     assert died.returncode == 9 and out.exists()
     if not (out/'_manifest.json').exists(): assert {name[:9] for name in os.listdir(out)} <= {'.lock', '.staging-'}
     run(small, out)
@@ -668,9 +709,12 @@ def test_a_reader_never_sees_half_a_file(small, tmp_path, monkeypatch):
 
 # --- Damage -----------------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize('name', sorted(path.name for path in DAMAGED.iterdir() if path.is_dir() and path.name != 'flipped-byte-in-leader-epoch'))
+@pytest.mark.parametrize('name',
+                         sorted(path.name for path in DAMAGED.iterdir() if path.is_dir()
+                                and path.name != 'flipped-byte-in-leader-epoch'))
 def test_damage_fails_a_run_and_leaves_nothing(name, tmp_path):
-    with pytest.raises(Failed, match=rf'{name}/0{{20}}\.log, byte \d+: '): run(DAMAGED/name, tmp_path/'out', ['records'])
+    with pytest.raises(Failed, match=rf'{name}/0{{20}}\.log, byte \d+: '):
+        run(DAMAGED/name, tmp_path/'out', ['records'])
     assert not (tmp_path/'out').exists()
 
 
@@ -686,7 +730,8 @@ def test_damage_left_out(name, policy, tmp_path):
     if policy == 'skip': assert not (tmp_path/'out/damage').exists()
     else:
         told = pq.read_table(tmp_path/'out/damage').to_pylist()
-        assert len(told) == 1 and told[0]['topic'] == 'orders' and told[0]['damage'].startswith('orders-0/00000000000000000000.log, byte ')
+        assert (len(told) == 1 and told[0]['topic'] == 'orders'
+                and told[0]['damage'].startswith('orders-0/00000000000000000000.log, byte '))
     assert 'damage' not in rows(tmp_path/'out')[0]
     log = open_log(str(spoilt), clean=False)   # what Kafka does at its next start: cut off, and go on
     close_log(log)
@@ -721,19 +766,22 @@ def test_bad_questions(small, tmp_path):
     assert refused(tmp_path/'nowhere', out) == f'{tmp_path}/nowhere is neither a file nor a directory'
     os.mkdir(tmp_path/'empty')
     assert refused(tmp_path/'empty', out) == f'{tmp_path}/empty is no log directory: there is no partition in it'
-    assert refused(small/'orders-0/00000000000000000000.log', out).startswith(f'{small}/orders-0/00000000000000000000.log is a file')
+    assert refused(small/'orders-0/00000000000000000000.log',
+                   out).startswith(f'{small}/orders-0/00000000000000000000.log is a file')
     assert refused(small, out, ['record']).startswith("there is no table 'record': there are records, batches")
     assert refused(small, out, ['topics']).startswith(f'{small} has no __cluster_metadata-0 in it')
     assert refused(small, out, topics='nobody') == f'{small} has no log of nobody'
     assert refused(small, out, onDamage='panic') == "onDamage is fail, skip or quarantine, not 'panic'"
     assert refused(small, out, startingOffsets='7').startswith('startingOffsets is no option here')
-    with pytest.raises(Refused, match='compression is one of snappy'): export_tables(no_session, str(small), str(out), BOTH, {}, 'rar')
+    with pytest.raises(Refused, match='compression is one of snappy'):
+        export_tables(no_session, str(small), str(out), BOTH, {}, 'rar')
 
 
 def test_bad_places(small, tmp_path):
     os.mkdir(tmp_path/'photos')
     (tmp_path/'photos/cat.jpg').write_bytes(b'meow')
-    assert refused(small, tmp_path/'photos') == f'{tmp_path}/photos holds something else (cat.jpg): give a new directory, or an empty one'
+    assert (refused(small, tmp_path/'photos')
+            == f'{tmp_path}/photos holds something else (cat.jpg): give a new directory, or an empty one')
     assert refused(small, tmp_path/'photos/cat.jpg') == f'{tmp_path}/photos/cat.jpg is a file, not a directory'
     assert 'lies in the log directory' in refused(small, small/'tables')
     assert 'lies in the log directory' in refused(small, small)
@@ -746,8 +794,10 @@ def test_bad_places(small, tmp_path):
 
 def test_tables_of_another_kind(small, logs, tmp_path):
     run(small, tmp_path/'out')
-    assert refused(logs, tmp_path/'out') == f'{tmp_path}/out holds tables of {small}, not of {logs}: give another directory'
-    assert 'was written with isolationLevel read_uncommitted, not read_committed' in refused(small, tmp_path/'out', isolationLevel='read_committed')
+    assert (refused(logs, tmp_path/'out')
+            == f'{tmp_path}/out holds tables of {small}, not of {logs}: give another directory')
+    assert 'was written with isolationLevel read_uncommitted, not read_committed' in refused(small, tmp_path/'out',
+        isolationLevel='read_committed')
     assert 'was written with startingTimestamp None, not 7' in refused(small, tmp_path/'out', startingTimestamp=7)
     (tmp_path/'out/_manifest.json').write_text('{"version": 1')
     assert "_manifest.json can't be understood" in refused(small, tmp_path/'out')
@@ -762,7 +812,8 @@ def test_files_that_cannot_be_read(small, tmp_path):
     shutil.rmtree(small/'orders-1')
     os.makedirs(small/'orders-1')
     (small/'orders-1/00000000000000000000.log').symlink_to('gone')
-    assert refused(small, tmp_path/'out') == f"{small}/orders-1/00000000000000000000.log can't be read: No such file or directory"
+    assert (refused(small, tmp_path/'out')
+            == f"{small}/orders-1/00000000000000000000.log can't be read: No such file or directory")
     os.remove(small/'orders-1/00000000000000000000.log')
     (small/'clicks-0/partition.metadata').write_text('nonsense')
     assert 'partition.metadata should begin with the lines' in refused(small, tmp_path/'out')
@@ -793,7 +844,8 @@ Traceback (most recent call last):
 ValueError: 7 is odd
 and so on'''
     assert cause_of(Exception(worker)) == 'ValueError: 7 is odd'
-    assert cause_of(Exception('Job aborted: Python worker exited unexpectedly (crashed)\n\tat x')) == 'a worker died: it was killed, or had no memory left'
+    assert (cause_of(Exception('Job aborted: Python worker exited unexpectedly (crashed)\n\tat x'))
+            == 'a worker died: it was killed, or had no memory left')
     java = 'An error occurred while calling o1.x.\n: org.apache.spark.SparkException: aborted\n\tat x\nCaused by: java.io.IOException: no route\n\tat y'
     assert cause_of(Exception(java)) == 'java.io.IOException: no route'
     assert cause_of(ValueError('one line')) == 'one line'
@@ -821,7 +873,8 @@ def test_spark_reads_what_spark_wrote(spark, exported):
 
 def test_pyarrow_and_pandas_read_what_spark_wrote(exported):
     assert set(exported.tables) == set(TABLES)
-    assert rows(exported.out) == [{name: row[name] for name in [*list(row)[1:], 'topic']} for row in read_table(str(LOGS)).to_pylist()]
+    assert rows(exported.out) == [{name: row[name] for name in [*list(row)[1:],
+                                                                'topic']} for row in read_table(str(LOGS)).to_pylist()]
     for name in TABLES:
         if name in BOTH: continue
         wanted = read_table(str(LOGS), Options(name))
@@ -832,14 +885,16 @@ def test_pyarrow_and_pandas_read_what_spark_wrote(exported):
 def test_spark_skips_directories_and_row_groups(spark, exported):
     found = spark.read.parquet(f'{exported.out}/records').where("topic = 'seg.tx' and offset >= 20")
     plan = found._jdf.queryExecution().toString()
-    assert 'PartitionFilters: [isnotnull(topic' in plan and 'PushedFilters: [IsNotNull(offset), GreaterThanOrEqual(offset,20)]' in plan
+    assert ('PartitionFilters: [isnotnull(topic' in plan
+            and 'PushedFilters: [IsNotNull(offset), GreaterThanOrEqual(offset,20)]' in plan)
     assert found.count() == 1
 
 
 @pytest.mark.parametrize('compression', ['zstd', 'gzip', 'lz4', 'none'])
 def test_spark_reads_all_compressions(compression, spark, small, tmp_path):
     export_tables(Here(), str(small), str(tmp_path/'out'), ['records'], {}, compression)
-    assert Counter(bytes(row.value) for row in spark.read.parquet(str(tmp_path/'out/records')).collect()) == {b'a': 3, b'b': 3, b'c': 3}
+    assert Counter(bytes(row.value) for row in spark.read.parquet(str(tmp_path/'out/records')).collect()) == {b'a': 3,
+        b'b': 3, b'c': 3}
 
 
 def test_names_like_numbers_in_spark(spark, tmp_path):
@@ -859,12 +914,14 @@ def test_a_worker_that_fails(spark, small, tmp_path):
 
 # --- The command ------------------------------------------------------------------------------------------------------
 
-HIDING = 'import sys; sys.modules.update(dict.fromkeys({modules})); from kafka_scratch.tools.cli import main; sys.exit(main())'   # as if not installed
+# as if not installed
+HIDING = 'import sys; sys.modules.update(dict.fromkeys({modules})); from kafka_scratch.tools.cli import main; sys.exit(main())'
 
 
 def command(*arguments, hidden=(), **env) -> tuple[int, str, str]:
     "The command as a process: exit code, output, complaints."
-    done = subprocess.run([sys.executable, '-c', HIDING.format(modules=hidden), 'tables', *map(os.fspath, arguments)], capture_output=True, timeout=300,
+    done = subprocess.run([sys.executable, '-c', HIDING.format(modules=hidden), 'tables', *map(os.fspath, arguments)],
+                          capture_output=True, timeout=300,
                           text=True, cwd=ROOT, env=environment(PYTHONPATH=str(ROOT), **env))
     assert 'Traceback' not in done.stderr, done.stderr
     return done.returncode, done.stdout, done.stderr
@@ -890,23 +947,27 @@ def test_mistakes_are_told_before_spark_starts(small, tmp_path, no_java):
             (f'{tmp_path}/empty is no log directory: there is no partition in it', tmp_path/'empty', '--out', out),
             (f"{spoilt}/orders-0/00000000000000000000.log can't be read: Is a directory", spoilt, '--out', out),
             (f"there is no table 'foo': there are {', '.join(TABLES)}", small, '--out', out, '--tables', 'records,foo'),
-            (f'{tmp_path}/photos holds something else (cat.jpg): give a new directory, or an empty one', small, '--out', tmp_path/'photos'),
+            (f'{tmp_path}/photos holds something else (cat.jpg): give a new directory, or an empty one', small, '--out',
+             tmp_path/'photos'),
             (f'{small} has no log of nobody', small, '--out', out, '--topics', 'nobody'),
-            ("startingTimestamp is milliseconds since 1970, or a time like 2024-05-01T12:00:00Z, not 'noon'", small, '--out', out, '--from', 'noon')]:
+            ("startingTimestamp is milliseconds since 1970, or a time like 2024-05-01T12:00:00Z, not 'noon'", small,
+             '--out', out, '--from', 'noon')]:
         assert command(*arguments, **no_java) == (2, '', f'kafka-scratch: {sentence}\n')
         assert not out.exists() and os.listdir(tmp_path/'photos') == ['cat.jpg']
 
 
 def test_no_java(small, tmp_path, no_java):
     code, said, complaint = command(small, '--out', tmp_path/'out', **no_java)
-    assert (code, said) == (2, '') and re.fullmatch(r'kafka-scratch: Spark needs Java 17 or newer, and there is none: .*\n', complaint)
+    assert ((code, said) == (2, '')
+            and re.fullmatch(r'kafka-scratch: Spark needs Java 17 or newer, and there is none: .*\n', complaint))
     assert not (tmp_path/'out').exists()
 
 
 @pytest.mark.parametrize('missing', ['pyspark', 'pyarrow', 'numba'])
 def test_the_extra_is_not_installed(missing, small, tmp_path):
     sentence = f"kafka-scratch: this command needs {missing}, which isn't installed: pip install '.[spark]'\n"
-    assert command(small, '--out', tmp_path/'out', hidden=(missing,)) == (2, '', sentence) and not (tmp_path/'out').exists()
+    assert command(small, '--out', tmp_path/'out', hidden=(missing,)) == (2, '',
+        sentence) and not (tmp_path/'out').exists()
 
 
 AS_NOBODY = '''
@@ -925,7 +986,8 @@ except (BadOption, OSError) as error: print(error)
 def test_a_file_of_somebody_else(small):
     "What one may not read is told in a sentence, and so is a directory that one may not write to."
     def said(logs, out):
-        done = subprocess.run([sys.executable, '-c', AS_NOBODY, logs, out], capture_output=True, text=True, timeout=120, env=environment(PYTHONPATH=str(ROOT)))
+        done = subprocess.run([sys.executable, '-c', AS_NOBODY, logs, out], capture_output=True, text=True, timeout=120,
+                              env=environment(PYTHONPATH=str(ROOT)))
         return done.stdout + done.stderr
     with tempfile.TemporaryDirectory() as place:
         os.chmod(place, 0o755)
@@ -933,10 +995,12 @@ def test_a_file_of_somebody_else(small):
         os.mkdir(f'{place}/open')
         os.chmod(f'{place}/open', 0o777)
         os.chmod(f'{logs}/orders-0/00000000000000000000.log', 0o600)
-        assert said(logs, f'{place}/open/out') == f"{logs}/orders-0/00000000000000000000.log can't be read: Permission denied\n"
+        assert (said(logs, f'{place}/open/out')
+                == f"{logs}/orders-0/00000000000000000000.log can't be read: Permission denied\n")
         assert os.listdir(f'{place}/open') == []
         os.chmod(f'{logs}/orders-0/00000000000000000000.log', 0o644)
-        assert said(logs, f'{place}/out') == f"{place}/out can't be written to: Permission denied\n" and not os.path.exists(f'{place}/out')
+        assert (said(logs, f'{place}/out') == f"{place}/out can't be written to: Permission denied\n"
+                and not os.path.exists(f'{place}/out'))
 
 
 @pytest.fixture
@@ -953,7 +1017,8 @@ def test_the_command(here, logs, tmp_path):
     code, said, complaint = here(logs, '--out', tmp_path/'out')
     assert (code, complaint) == (0, '')
     table = [line.split() for line in said.splitlines()]
-    assert table[0] == ['table', 'files', 'rows', 'bytes', 'in', 'bytes', 'out'] and [row[0] for row in table[1:]] == list(TABLES)
+    assert table[0] == ['table', 'files', 'rows', 'bytes', 'in', 'bytes',
+                        'out'] and [row[0] for row in table[1:]] == list(TABLES)
     assert table[1][1:3] == ['24', '392']
     check(tmp_path/'out')
     assert here(logs, '--out', tmp_path/'out') == (0, 'nothing is new since run 1\n', '')
@@ -962,17 +1027,21 @@ def test_the_command(here, logs, tmp_path):
     add(logs/'seg.tx-0', batch(b'new'), topic_id='another')
     code, said, complaint = here(logs, '--out', tmp_path/'out', '--tables', 'records', '--json')
     found = json.loads(said)
-    assert code == 0 and found['run'] == 2 and found['tables']['records'] | dict(bytes_out=0) == dict(files=2, rows=2, bytes_in=143, bytes_out=0)
+    assert code == 0 and found['run'] == 2 and found['tables']['records'] | dict(bytes_out=0) == dict(files=2, rows=2,
+        bytes_in=143, bytes_out=0)
     assert complaint == ''.join(f'kafka-scratch: {note}\n' for note in found['notes']) and 'made anew' in complaint
 
 
 def test_the_command_on_damage(here, tmp_path):
     spoilt = shutil.copytree(DAMAGED/'flipped-byte-in-value', tmp_path/'logs/orders-0')
     code, said, complaint = here(spoilt, '--out', tmp_path/'out', '--tables', 'records')
-    assert (code, said) == (1, '') and re.fullmatch(rf'kafka-scratch: {spoilt}/0{{20}}\.log, byte 321: [^\n]+\n', complaint)
+    assert (code, said) == (1, '') and re.fullmatch(rf'kafka-scratch: {spoilt}/0{{20}}\.log, byte 321: [^\n]+\n',
+                                                    complaint)
     assert not (tmp_path/'out').exists()
-    code, said, _ = here(spoilt, '--out', tmp_path/'out', '--tables', 'records', '--on-damage', 'quarantine', '--compression', 'zstd')
-    assert code == 0 and [line.split()[:3] for line in said.splitlines()[1:]] == [['records', '1', '9'], ['damage', '1', '1']]
+    code, said, _ = here(spoilt, '--out', tmp_path/'out', '--tables', 'records', '--on-damage', 'quarantine',
+                         '--compression', 'zstd')
+    assert code == 0 and [line.split()[:3] for line in said.splitlines()[1:]] == [['records', '1', '9'],
+        ['damage', '1', '1']]
 
 
 MANY = '''
@@ -1011,7 +1080,8 @@ print(len(os.listdir(marks)))
 def test_workers_that_are_killed(logs, tmp_path):
     "Each task is killed once in the middle of its file, and tried again by Spark."
     os.mkdir(tmp_path/'marks')
-    done = subprocess.run([sys.executable, '-c', MANY, logs, tmp_path/'out', tmp_path/'marks'], capture_output=True, text=True, timeout=300,
+    done = subprocess.run([sys.executable, '-c', MANY, logs, tmp_path/'out', tmp_path/'marks'], capture_output=True,
+                          text=True, timeout=300,
                           env=environment(PYTHONPATH=str(ROOT)))
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ['392', '2']
@@ -1031,8 +1101,10 @@ def slow(tmp_path) -> Path:
 def test_stopped_in_the_middle(how, tmp_path):
     "Ctrl-C leaves nothing; a kill leaves what the next run takes away."
     logs, out = slow(tmp_path), tmp_path/'out'
-    process = subprocess.Popen([sys.executable, '-m', 'kafka_scratch', 'tables', logs, '--out', out, '--tables', 'records', '--split-size', '2k',
-                                '--master', 'local[2]'], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(PYTHONPATH=str(ROOT)))
+    process = subprocess.Popen([sys.executable, '-m', 'kafka_scratch', 'tables', logs, '--out', out, '--tables',
+                                'records', '--split-size', '2k',
+                                '--master', 'local[2]'], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                env=environment(PYTHONPATH=str(ROOT)))
     deadline = time.monotonic() + 240
     while len(list(out.glob('.staging-*/*.parquet'))) < 3:
         assert process.poll() is None and time.monotonic() < deadline, process.communicate()
@@ -1053,8 +1125,10 @@ def test_stopped_in_the_middle(how, tmp_path):
 def test_progress_on_a_terminal(tmp_path):
     import pty
     logs, (ours, theirs) = slow(tmp_path), pty.openpty()
-    process = subprocess.Popen([sys.executable, '-m', 'kafka_scratch', 'tables', logs, '--out', tmp_path/'out', '--tables', 'records', '--split-size', '100k',
-                                '--master', 'local[2]'], stdout=subprocess.PIPE, stderr=theirs, env=environment(PYTHONPATH=str(ROOT)))
+    process = subprocess.Popen([sys.executable, '-m', 'kafka_scratch', 'tables', logs, '--out', tmp_path/'out',
+                                '--tables', 'records', '--split-size', '100k',
+                                '--master', 'local[2]'], stdout=subprocess.PIPE, stderr=theirs,
+                                env=environment(PYTHONPATH=str(ROOT)))
     os.close(theirs)
     seen = b''
     with contextlib.suppress(OSError):   # that is how the end of a terminal looks
@@ -1062,7 +1136,8 @@ def test_progress_on_a_terminal(tmp_path):
     os.close(ours)
     assert process.wait(60) == 0 and b'2,000' in process.stdout.read()
     lines = seen.decode().split('\r')
-    assert lines[1] == 'starting Spark' and re.fullmatch(r'[█░]{20} \d+ of \d+ tasks, [\d,]+ rows(, \d+ MB/s)? *', lines[2]) and not lines[-1].strip()
+    assert lines[1] == 'starting Spark' and re.fullmatch(r'[█░]{20} \d+ of \d+ tasks, [\d,]+ rows(, \d+ MB/s)? *',
+                                                         lines[2]) and not lines[-1].strip()
 
 
 # --- On a cluster -----------------------------------------------------------------------------------------------------
@@ -1086,8 +1161,10 @@ def cluster(tmp_path_factory):
 def test_a_machine_is_lost_in_the_middle(cluster, tmp_path):
     logs, out = slow(tmp_path), tmp_path/'out'
     env = environment(SPARK_LOCAL_IP='127.0.0.1', PYTHONPATH=None, PYSPARK_PYTHON=None, SPARK_HOME=None)
-    process = subprocess.Popen([cluster.python, '-m', 'kafka_scratch', 'tables', logs, '--out', out, '--tables', 'records,batches', '--split-size', '100k',
-                                '--master', cluster.master], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, cwd=tmp_path)
+    process = subprocess.Popen([cluster.python, '-m', 'kafka_scratch', 'tables', logs, '--out', out, '--tables',
+                                'records,batches', '--split-size', '100k',
+                                '--master', cluster.master], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                env=env, cwd=tmp_path)
     deadline = time.monotonic() + 300
     while len(list(out.glob('.staging-*/*.parquet'))) < 8:
         assert process.poll() is None and time.monotonic() < deadline, process.communicate()

@@ -1,4 +1,5 @@
-"""Metadata as columns: every record as the taught reader reads it, every image as the taught fold makes it, and Kafka's own answers."""
+"""Metadata as columns: every record as the taught reader reads it, every image as the taught fold makes it, and Kafka's
+own answers."""
 import gzip
 import json
 import re
@@ -19,13 +20,16 @@ from kafka_scratch.log.records import CONTROL, Record, control_type, read_batche
 from kafka_scratch.wire.schema import Message, explain, kafka_json
 from kafka_scratch.spark import cluster_tables, fold_files
 from kafka_scratch.spark.headers import Damage, scan
-from kafka_scratch.spark.cluster_tables import (BROKER_COLUMNS, CONFIG_COLUMNS, PARTITION_COLUMNS, TOPIC_COLUMNS, image_tables,
+from kafka_scratch.spark.cluster_tables import (BROKER_COLUMNS, CONFIG_COLUMNS, PARTITION_COLUMNS, TOPIC_COLUMNS,
+                                                image_tables,
                                                 tables_of)
 from kafka_scratch.spark.metadata_records import metadata_batches
 from kafka_scratch.spark.programs import FIELD_COLUMNS, METADATA_COLUMNS, arrow_type, column_name
 
-from metadata_by_hand import (A_CHANGE, A_PARTITION, A_TOPIC, BEGIN, END, FIXTURES, KEY_ENDS, NONSENSE, OTHER, TOPIC, Directory, Entry, batch_of,
-                              change, checkpoint, damaged, directory_of, each_image, entries_of, flat, fold, in_transaction,
+from metadata_by_hand import (A_CHANGE, A_PARTITION, A_TOPIC, BEGIN, END, FIXTURES, KEY_ENDS, NONSENSE, OTHER, TOPIC,
+                              Directory, Entry, batch_of,
+                              change, checkpoint, damaged, directory_of, each_image, entries_of, flat, fold,
+                              in_transaction,
                               kafkas_image, logs, raw_batch, raw_fields, removal, small, tails, topic, unknown_tags)
 
 TABLES = 'topics', 'partitions', 'configs', 'brokers'
@@ -44,28 +48,35 @@ def test_the_tables_say_what_kafkas_image_says(path):
     tables = image_tables(directory_of(path), theirs['lastOffset'])
     partitions = {}
     for row in rows_of(tables.partitions): partitions.setdefault(row['topic'], []).append(row)
-    assert rows_of(tables.topics) == [dict(name=t['name'], topic_id=t['topicId'], partition_count=len(t['partitions'])) for t in theirs['topics']]
+    assert rows_of(tables.topics) == [dict(name=t['name'], topic_id=t['topicId'],
+                                           partition_count=len(t['partitions'])) for t in theirs['topics']]
     assert [t['name'] for t in theirs['topics'] if t['partitions']] == list(partitions)
     for t in theirs['topics']:
-        assert [{'partition': p['partition'], 'leader': p['leader'], 'leaderEpoch': p['leader_epoch'], 'partitionEpoch': p['partition_epoch'],
+        assert [{'partition': p['partition'], 'leader': p['leader'], 'leaderEpoch': p['leader_epoch'],
+                 'partitionEpoch': p['partition_epoch'],
                  'leaderRecoveryState': p['leader_recovery_state'], 'replicas': p['replicas'], 'isr': p['isr'],
-                 'removingReplicas': p['removing_replicas'], 'addingReplicas': p['adding_replicas'], 'elr': p['eligible_leader_replicas'],
-                 'lastKnownElr': p['last_known_elr'], 'directories': p['directories']} for p in partitions[t['name']]] == t['partitions']
+                 'removingReplicas': p['removing_replicas'], 'addingReplicas': p['adding_replicas'],
+                 'elr': p['eligible_leader_replicas'],
+                 'lastKnownElr': p['last_known_elr'],
+                 'directories': p['directories']} for p in partitions[t['name']]] == t['partitions']
         assert {p['topic_id'] for p in partitions[t['name']]} == {t['topicId']}
-    assert [list(row.values()) for row in rows_of(tables.brokers)] == [list(broker.values()) for broker in theirs['brokers']]
+    assert [list(row.values()) for row in rows_of(tables.brokers)] == [list(broker.values()) for broker
+        in theirs['brokers']]
     assert tables.last_offset == theirs['lastOffset']
 
 
 @each_image
 def test_the_settings_are_those_of_kafkas_image_without_its_ghosts(path):
-    "What Kafka's own replay still shows of topics that are gone, the taught image remembers apart: see the chapter on its JSON."
+    """What Kafka's own replay still shows of topics that are gone, the taught image remembers apart: see the chapter on
+    its JSON."""
     theirs = kafkas_image(path)
     image, found = load_image(directory_of(path), theirs['lastOffset']), {}
     for row in rows_of(image_tables(directory_of(path), theirs['lastOffset']).configs):
         found.setdefault(f'{row["resource_type"]}:{row["resource_name"]}', {})[row['name']] = row['value']
     image.configs = {}   # so that only its ghosts are shown
     for shown in configs_json(image): found[shown['resource']] = shown['values'] | found.get(shown['resource'], {})
-    assert [{'resource': name, 'values': dict(sorted(values.items()))} for name, values in sorted(found.items())] == theirs['configs']
+    assert [{'resource': name, 'values': dict(sorted(values.items()))} for name,
+            values in sorted(found.items())] == theirs['configs']
 
 
 # --- The image: as the taught fold makes it ---------------------------------------------------------------------------
@@ -166,7 +177,8 @@ def test_a_change_with_any_tagged_fields_is_read_or_refused_alike(changes, in_tr
 
 
 @budget(120, deadline=None)
-@given(st.integers(0, 2), st.lists(raw_fields | small([bytes([3, 0, 0, 0, 1, 0, 0, 0, 2]), bytes(12), bytes([1, 0, 1, 1])]), max_size=7))
+@given(st.integers(0, 2), st.lists(raw_fields | small([bytes([3, 0, 0, 0, 1, 0, 0, 0, 2]), bytes(12),
+                                                       bytes([1, 0, 1, 1])]), max_size=7))
 def test_a_birth_of_any_parts_is_read_or_refused_alike(version, parts):
     compare_values(A_TOPIC, bytes([1, 3, version]) + A_CHANGE[3:KEY_ENDS] + b''.join(parts))
 
@@ -180,49 +192,69 @@ THIRD = bytes([3]) * 16
 def birth(topic_id=TOPIC, partition_id=0, version=2, **fields):
     return write_value(PartitionRecord(topic_id=topic_id, partition_id=partition_id, **fields), version)
 def clear(name=''): return write_value(ClearElrRecord(topic_name=name), 0)
-def setting(name, value, topic='a'): return write_value(ConfigRecord(resource_type=2, resource_name=topic, name=name, value=value), 0)
+def setting(name, value, topic='a'):
+    return write_value(ConfigRecord(resource_type=2, resource_name=topic, name=name, value=value), 0)
 ABORT = write_value(AbortTransactionRecord(), 0)
 ELR = dict(eligible_leader_replicas=[2], last_known_elr=[3])
 
 HISTORIES = {
-    'a topic that is made again starts anew': [A_TOPIC, A_PARTITION, A_CHANGE, removal(TOPIC), topic('a', OTHER), birth(OTHER, 0, replicas=[9])],
+    'a topic that is made again starts anew': [A_TOPIC, A_PARTITION, A_CHANGE, removal(TOPIC), topic('a', OTHER),
+                                               birth(OTHER, 0, replicas=[9])],
     'a topic that is made again without partitions': [A_TOPIC, A_PARTITION, removal(TOPIC), topic('a', OTHER)],
-    'both topics of one name, the second removed': [A_TOPIC, A_PARTITION, topic('a', OTHER), birth(OTHER), removal(OTHER)],
-    'both topics of one name, the first removed': [A_TOPIC, A_PARTITION, topic('a', OTHER), birth(OTHER), removal(TOPIC)],
+    'both topics of one name, the second removed': [A_TOPIC, A_PARTITION, topic('a', OTHER), birth(OTHER),
+                                                    removal(OTHER)],
+    'both topics of one name, the first removed': [A_TOPIC, A_PARTITION, topic('a', OTHER), birth(OTHER),
+                                                   removal(TOPIC)],
     'both topics of one name, both removed': [A_TOPIC, topic('a', OTHER), removal(OTHER), removal(TOPIC)],
-    'both topics of one name, and a third': [A_TOPIC, A_PARTITION, topic('a', OTHER), removal(OTHER), topic('a', THIRD), birth(THIRD, 3)],
+    'both topics of one name, and a third': [A_TOPIC, A_PARTITION, topic('a', OTHER), removal(OTHER), topic('a', THIRD),
+                                             birth(THIRD, 3)],
     'one id under two names': [A_TOPIC, A_PARTITION, topic('b', TOPIC), birth(TOPIC, 1), A_PARTITION, A_CHANGE],
     'one id under two names, removed': [A_TOPIC, A_PARTITION, topic('b', TOPIC), birth(TOPIC, 1), removal(TOPIC)],
     'one id twice under one name': [A_TOPIC, A_PARTITION, topic('a', TOPIC), birth(TOPIC, 1)],
     'an id that comes back': [A_TOPIC, A_PARTITION, removal(TOPIC), A_TOPIC, birth(TOPIC, 1)],
-    'partitions in any order': [A_TOPIC, *(birth(TOPIC, n, leader=n) for n in (7, 3, 0, 1, 2, 9, -1, 2**31 - 1, -2**31)), change(TOPIC, 9), change(TOPIC, -1)],
-    'partitions in order from seven on': [A_TOPIC, *(birth(TOPIC, n, leader=n) for n in range(7, 12)), change(TOPIC, 8), change(TOPIC, 7)],
-    'partitions of two topics in turn': [A_TOPIC, topic('b', OTHER), *(birth(t, n, leader=n) for n in range(5) for t in (TOPIC, OTHER)),
+    'partitions in any order': [A_TOPIC, *(birth(TOPIC, n, leader=n) for n in (7, 3, 0, 1, 2, 9, -1, 2**31 - 1,
+        -2**31)), change(TOPIC, 9), change(TOPIC, -1)],
+    'partitions in order from seven on': [A_TOPIC, *(birth(TOPIC, n, leader=n) for n in range(7, 12)), change(TOPIC, 8),
+                                          change(TOPIC, 7)],
+    'partitions of two topics in turn': [A_TOPIC, topic('b', OTHER), *(birth(t, n,
+        leader=n) for n in range(5) for t in (TOPIC, OTHER)),
                                          *(change(t, n, leader=n + 1) for n in range(5) for t in (OTHER, TOPIC))],
     'the topic id of nobody': [topic('zero', bytes(16)), birth(bytes(16), 0, leader=5), change(bytes(16), 0, leader=6)],
     'a partition that is born again': [A_TOPIC, A_PARTITION, A_CHANGE, birth(replicas=[5, 6], isr=[5]), A_CHANGE],
     'the same leader, named again': [A_TOPIC, A_PARTITION, change(leader=1), change(leader=1)],
     'epochs at their end': [A_TOPIC, birth(leader_epoch=2**31 - 1, partition_epoch=2**31 - 1), A_CHANGE],
-    'eligible leaders are cleared': [A_TOPIC, birth(**ELR), birth(partition_id=1), topic('b', OTHER), birth(OTHER, **ELR), clear('a')],
-    'eligible leaders of all topics are cleared': [A_TOPIC, birth(**ELR), birth(partition_id=1), topic('b', OTHER), birth(OTHER, **ELR), clear()],
-    'eligible leaders are cleared of the topic that has the name': [A_TOPIC, birth(**ELR), topic('a', OTHER), birth(OTHER, **ELR), clear('a'), clear()],
-    'eligible leaders are cleared of one id under two names': [A_TOPIC, birth(**ELR), topic('b', TOPIC), birth(**ELR), clear('a'), clear('b')],
+    'eligible leaders are cleared': [A_TOPIC, birth(**ELR), birth(partition_id=1), topic('b', OTHER),
+                                     birth(OTHER, **ELR), clear('a')],
+    'eligible leaders of all topics are cleared': [A_TOPIC, birth(**ELR), birth(partition_id=1), topic('b', OTHER),
+                                                   birth(OTHER, **ELR), clear()],
+    'eligible leaders are cleared of the topic that has the name': [A_TOPIC, birth(**ELR), topic('a', OTHER),
+                                                                    birth(OTHER, **ELR), clear('a'), clear()],
+    'eligible leaders are cleared of one id under two names': [A_TOPIC, birth(**ELR), topic('b', TOPIC), birth(**ELR),
+                                                               clear('a'), clear('b')],
     'nothing to clear': [clear()],
-    'directories that are too few until something changes': [A_TOPIC, birth(replicas=[1, 2], directories=[OTHER]), birth(partition_id=1, **ELR,
-                                                             replicas=[1, 2], directories=[OTHER]), change(leader=3), clear()],
-    'directories that are empty, or null': [A_TOPIC, A_PARTITION, change(directories=[]), change(replicas=[4]), birth(partition_id=2, replicas=[1], version=0)],
-    'unknown recovery states': [A_TOPIC, birth(leader_recovery_state=-7), birth(partition_id=1), change(partition_id=1, leader_recovery_state=99)],
+    'directories that are too few until something changes': [A_TOPIC, birth(replicas=[1, 2], directories=[OTHER]),
+                                                             birth(partition_id=1, **ELR,
+                                                             replicas=[1, 2], directories=[OTHER]), change(leader=3),
+                                                             clear()],
+    'directories that are empty, or null': [A_TOPIC, A_PARTITION, change(directories=[]), change(replicas=[4]),
+                                            birth(partition_id=2, replicas=[1], version=0)],
+    'unknown recovery states': [A_TOPIC, birth(leader_recovery_state=-7), birth(partition_id=1),
+                                change(partition_id=1, leader_recovery_state=99)],
     'a transaction that is aborted': [A_TOPIC, BEGIN, A_PARTITION, setting('x', '1'), ABORT, birth(partition_id=4)],
     'a transaction that never ends': [A_TOPIC, A_PARTITION, BEGIN, A_CHANGE, removal(TOPIC)],
     'a transaction in a transaction': [BEGIN, A_TOPIC, BEGIN, topic('b', OTHER), END, birth(OTHER), END, ABORT],
     'a transaction that makes and removes': [BEGIN, A_TOPIC, A_PARTITION, removal(TOPIC), END],
-    'settings go with their topic': [A_TOPIC, setting('x', '1'), setting('y', '2', 'b'), removal(TOPIC), topic('a', OTHER), setting('z', '3')],
+    'settings go with their topic': [A_TOPIC, setting('x', '1'), setting('y', '2', 'b'), removal(TOPIC),
+                                     topic('a', OTHER), setting('z', '3')],
     'settings that are taken back': [A_TOPIC, setting('x', '1'), setting('y', ''), setting('x', None)],
-    'names that are not UTF-8': [bytes([1, 2, 0, 3, 0xff, 0xfe]) + TOPIC + b'\0', birth(), bytes([1, 2, 0, 3, 0xfd, 0xfe]) + OTHER + b'\0'],
+    'names that are not UTF-8': [bytes([1, 2, 0, 3, 0xff, 0xfe]) + TOPIC + b'\0', birth(),
+                                 bytes([1, 2, 0, 3, 0xfd, 0xfe]) + OTHER + b'\0'],
     'no name at all': [topic('', TOPIC), birth(**ELR), clear()],
-    'tagged fields in any order': [A_TOPIC, A_PARTITION, A_CHANGE[:KEY_ENDS] + bytes([3, 40, 0, 1, 4, 0, 0, 0, 7, 0, 5, 2, 0, 0, 0, 7])],
+    'tagged fields in any order': [A_TOPIC, A_PARTITION, A_CHANGE[:KEY_ENDS] + bytes([3, 40, 0, 1, 4, 0, 0, 0, 7, 0, 5,
+        2, 0, 0, 0, 7])],
     'bytes behind a record': [A_TOPIC + b'?', A_PARTITION + b'??', A_CHANGE + b'???', removal(TOPIC) + b'?'],
-    'envelopes that take more bytes than they need': [b'\x81\x00\x82\x00\x80\x00' + A_TOPIC[3:], b'\x81\x00\x83\x00\x82\x00' + A_PARTITION[3:]],
+    'envelopes that take more bytes than they need': [b'\x81\x00\x82\x00\x80\x00' + A_TOPIC[3:],
+                                                      b'\x81\x00\x83\x00\x82\x00' + A_PARTITION[3:]],
 }
 
 @pytest.mark.parametrize('values', HISTORIES.values(), ids=HISTORIES)
@@ -257,7 +289,8 @@ def test_what_cannot_be_read_is_refused_even_if_it_would_not_count(value, end):
 def test_compressed_batches_and_several_files_fold_like_one():
     entries = [Entry(None, '', value) for value in HISTORIES['partitions of two topics in turn']]
     with Directory() as directory:
-        directory.write([[batch_of(entries[i:i + 2], i, attributes=i // 2 % 5) for i in range(first, first + 4, 2)] for first in range(0, 20, 4)])
+        directory.write([[batch_of(entries[i:i + 2], i, attributes=i // 2 % 5) for i in range(first, first + 4,
+            2)] for first in range(0, 20, 4)])
         compare(directory.path)
 
 
@@ -273,7 +306,8 @@ def test_control_batches_are_read_and_those_without_a_type_refused():
 def test_many_partitions_by_several_threads(monkeypatch):
     monkeypatch.setattr(cluster_tables, 'MOST_PARTITIONS', 100)
     values = [topic(f't{n % 7}-{n}', bytes([n]) * 16) for n in range(20)]
-    values += [birth(bytes([n]) * 16, p, replicas=[n, p], isr=[n], leader=n, directories=[OTHER] * (p % 3)) for p in range(30) for n in range(20)]
+    values += [birth(bytes([n]) * 16, p, replicas=[n, p], isr=[n], leader=n,
+                     directories=[OTHER] * (p % 3)) for p in range(30) for n in range(20)]
     values += [change(bytes([n]) * 16, p, isr=[p, n, p], leader=p) for p in range(29, 0, -3) for n in range(0, 20, 2)]
     assert compare_values(*values, threads=3).partitions.num_rows == 600
 
@@ -293,11 +327,13 @@ def expected_row(offset, key, value, control) -> dict:
     row = dict.fromkeys(['offset', 'type', 'version', *FIELDS]) | {'offset': offset}
     if control: return row | {'type': control_type(key)}
     envelope = read_envelope(value or b'')
-    row |= {'type': envelope_name(envelope).rpartition(' v')[0], 'version': envelope.version if envelope.version < 2**31 else None}
+    row |= {'type': envelope_name(envelope).rpartition(' v')[0],
+            'version': envelope.version if envelope.version < 2**31 else None}
     if not envelope.known: return row
     message, version = read_value(value)
     said = {span.path[0] for span in explain(message.codec(version), value, envelope.body_starts).spans}
-    return row | {column_name(type(message), f): shown(getattr(message, f.name), f.type) for f in message.FIELDS if f.name in said}
+    return row | {column_name(type(message), f): shown(getattr(message, f.name),
+                                                       f.type) for f in message.FIELDS if f.name in said}
 
 def expected_rows(raw, check=True) -> list:
     "The rows of a log, batch by batch; in the place of a batch that can't be read, the message of the taught reader."
@@ -309,7 +345,8 @@ def expected_rows(raw, check=True) -> list:
         except DecodeError as error: found.append(error.message); continue
         try: found += [expected_row(r.offset, r.key, r.value, batch.control) for r in records]
         except DecodeError as error:
-            found.append(f'metadata records {batch.base_offset} to {batch.last_offset}: ' + (f'{error.path}: ' if error.path else '') + error.message)
+            found.append(f'metadata records {batch.base_offset} to {batch.last_offset}: ' + (f'{error.path}: '
+                if error.path else '') + error.message)
     return found
 
 def found_rows(raw, columns=('offset', 'type', 'version', *FIELDS), **options) -> list:
@@ -334,22 +371,28 @@ def test_every_record_of_every_real_log_is_the_one_of_the_taught_reader(path):
 @each_log
 def test_offsets_times_and_epochs_are_those_of_the_batches(path):
     raw = path.read_bytes()
-    expected = [(r.offset, r.timestamp, batch.header.partition_leader_epoch) for batch in read_batches(raw) for r in read_records(batch)]
+    expected = [(r.offset, r.timestamp,
+                 batch.header.partition_leader_epoch) for batch in read_batches(raw) for r in read_records(batch)]
     found = found_rows(raw, ['leader_epoch', 'timestamp', 'offset'])
-    assert [(row['offset'], round(row['timestamp'].timestamp() * 1000), row['leader_epoch']) for row in found] == expected
+    assert [(row['offset'], round(row['timestamp'].timestamp() * 1000),
+             row['leader_epoch']) for row in found] == expected
 
 
-@pytest.mark.parametrize('cluster, node', [('single-broker', 'logs'), ('three-brokers', 'node-1'), ('three-brokers-one-controller', 'node-100'),
+@pytest.mark.parametrize('cluster, node', [('single-broker', 'logs'), ('three-brokers', 'node-1'),
+                                           ('three-brokers-one-controller', 'node-100'),
                                            ('snapshot-only', 'logs')])
 def test_data_is_the_json_that_kafkas_tool_prints_letter_for_letter(cluster, node):
     dump = gzip.open(FIXTURES/cluster/'metadata.dump.txt.gz', 'rt').read()
     theirs = [(kind, int(version), data) for kind, version, data in
               re.findall(r'payload: \{"type":"(\w+)","version":(\d+),"data":(.*)\}$', dump, re.MULTILINE)]
-    files = sorted(path for path in (FIXTURES/cluster/node/METADATA).iterdir() if path.suffix in ('.log', '.checkpoint'))
+    files = sorted(path for path in (FIXTURES/cluster/node/METADATA).iterdir() if path.suffix in ('.log',
+        '.checkpoint'))
     rows = [row for path in files for row in found_rows(path.read_bytes(), ['type', 'version', 'data'])]
     def kafka_name(name): return re.sub(r'(?<!^)(?=[A-Z])', '_', name).upper()
-    assert [(kafka_name(row['type']), row['version'], row['data']) for row in rows if row['type'].endswith('Record')] == theirs
-    control = re.findall(r'(?:LeaderChange|SnapshotHeader|SnapshotFooter|KRaftVersion|KRaftVoters):? (\{.*\})$', dump, re.MULTILINE)
+    assert [(kafka_name(row['type']), row['version'],
+             row['data']) for row in rows if row['type'].endswith('Record')] == theirs
+    control = re.findall(r'(?:LeaderChange|SnapshotHeader|SnapshotFooter|KRaftVersion|KRaftVoters):? (\{.*\})$', dump,
+                         re.MULTILINE)
     assert [row['data'] for row in rows if not row['type'].endswith('Record')] == control
 
 
@@ -358,24 +401,29 @@ def test_data_is_the_json_that_kafkas_tool_prints_letter_for_letter(cluster, nod
 def of_type(declared, version):
     "Values of a declared type."
     if isinstance(declared, Array): return st.lists(of_type(declared.element, version), max_size=3)
-    if isinstance(declared, type): return st.builds(declared, **{f.name: of_field(f, version) for f in declared.FIELDS if version in f.versions})
+    if isinstance(declared, type):
+        return st.builds(declared, **{f.name: of_field(f, version) for f in declared.FIELDS if version in f.versions})
     bits = {Int8: 7, Int16: 15, Int32: 31, Int64: 63}
     if declared in bits: return st.integers(-2**bits[declared], 2**bits[declared] - 1)
-    return {UInt16: st.integers(0, 65535), Float64: st.floats(allow_nan=False), Boolean: st.booleans(), Uuid: st.binary(min_size=16, max_size=16),
+    return {UInt16: st.integers(0, 65535), Float64: st.floats(allow_nan=False), Boolean: st.booleans(),
+            Uuid: st.binary(min_size=16, max_size=16),
             String: st.text(max_size=9), Bytes: st.binary(max_size=9)}[declared]
 
-def of_field(f, version): return st.none() | of_type(f.type, version) if version in f.nullable else of_type(f.type, version)
+def of_field(f, version):
+    return st.none() | of_type(f.type, version) if version in f.nullable else of_type(f.type, version)
 
 @st.composite
 def any_value(draw):
     cls = draw(small(list(RECORD_TYPES.values())))
     version = draw(small(list(cls.VERSIONS)))
-    fields = st.fixed_dictionaries({}, optional={f.name: of_field(f, version) for f in cls.FIELDS if version in f.versions})
+    fields = st.fixed_dictionaries({},
+                                   optional={f.name: of_field(f, version) for f in cls.FIELDS if version in f.versions})
     return write_value(cls(**draw(fields), unknown_tags=draw(unknown_tags)), version)
 
 altered = st.builds(lambda value, at, byte: value[:at % len(value)] + bytes([byte]) + value[at % len(value) + 1:],
                     any_value(), st.integers(0, 99), st.integers(0, 255))
-any_log = st.lists(st.lists(st.one_of(any_value(), any_value(), any_value(), altered, st.just(b''), st.none()), min_size=1, max_size=4), max_size=6)
+any_log = st.lists(st.lists(st.one_of(any_value(), any_value(), any_value(), altered, st.just(b''), st.none()),
+                            min_size=1, max_size=4), max_size=6)
 
 def log_of(batches) -> bytes:
     raw, offset = b'', 0
@@ -396,7 +444,9 @@ def test_any_record_that_can_be_declared_is_the_one_of_the_taught_reader(batches
 @given(any_log, st.data())
 def test_a_choice_of_columns_is_a_choice_of_the_same_columns(batches, data):
     raw, columns = log_of(batches), data.draw(st.lists(small(list(METADATA_COLUMNS)), unique=True, max_size=5))
-    assert found_rows(raw, columns) == [row if isinstance(row, str) else {name: row[name] for name in columns} for row in found_rows(raw, METADATA_COLUMNS)]
+    assert found_rows(raw, columns) == [row if isinstance(row,
+                                                          str) else {name: row[name] for name in columns} for row
+                                                          in found_rows(raw, METADATA_COLUMNS)]
 
 
 @budget(100, deadline=None)
@@ -419,8 +469,10 @@ def test_any_byte_may_be_wrong(batches, data):
 @given(st.lists(any_value(), max_size=9))
 def test_data_of_any_record_is_the_json_of_the_taught_reader(values):
     raw = log_of([values]) if values else b''
-    expected = [json.dumps(kafka_json(*read_value(value)), ensure_ascii=False, separators=(',', ':')) for value in values]
-    def bare(text): return text.replace('"Infinity"', 'Infinity').replace('"-Infinity"', '-Infinity')   # there may be a topic of that name, too
+    expected = [json.dumps(kafka_json(*read_value(value)), ensure_ascii=False,
+                           separators=(',', ':')) for value in values]
+    # there may be a topic of that name, too
+    def bare(text): return text.replace('"Infinity"', 'Infinity').replace('"-Infinity"', '-Infinity')
     assert [bare(row['data']) for row in found_rows(raw, ['data'])] == [bare(text) for text in expected]
 
 
@@ -431,7 +483,8 @@ def test_data_of_text_that_json_must_escape():
 
 
 def test_a_column_that_does_not_exist_is_named():
-    with pytest.raises(ValueError, match="'leaders' in metadata_records"): list(metadata_batches(b'', scan(b'')[0], ['leaders']))
+    with pytest.raises(ValueError, match="'leaders' in metadata_records"):
+        list(metadata_batches(b'', scan(b'')[0], ['leaders']))
 
 
 def test_no_columns_are_rows_all_the_same():
@@ -440,10 +493,15 @@ def test_no_columns_are_rows_all_the_same():
 
 
 def test_many_tags_in_order_are_read_and_in_no_order_refused():
-    def value(tags): return A_CHANGE[:KEY_ENDS] + UnsignedVarint.write(len(tags)) + b''.join(UnsignedVarint.write(tag) + b'\0' for tag in tags)
+    def value(tags):
+        return A_CHANGE[:KEY_ENDS] + UnsignedVarint.write(len(tags)) + b''.join(UnsignedVarint.write(tag) + b'\0'
+            for tag in tags)
     many = list(range(100, 10_000))
-    for tags in (many, many[:3000][::-1]): assert [row['type'] for row in found_rows(raw_batch(0, value(tags)).raw)] == ['PartitionChangeRecord']
-    assert found_rows(raw_batch(0, value(many[::-1])).raw) == ['metadata records 0 to 0: more than 4096 tagged fields, in no order']
+    for tags in (many, many[:3000][::-1]):
+        assert [row['type'] for row in found_rows(raw_batch(0, value(tags)).raw)] == ['PartitionChangeRecord']
+    assert found_rows(raw_batch(0,
+                                value(many[::-1])).raw) == [
+                                    'metadata records 0 to 0: more than 4096 tagged fields, in no order']
     compare_values(A_TOPIC, A_PARTITION, value(many[::-1]), fast=False)
 
 
@@ -457,7 +515,8 @@ def test_numbers_that_json_does_not_have_become_text():
 def test_the_columns_follow_from_the_declarations():
     for cls in RECORD_TYPES.values():
         for f in cls.FIELDS: assert METADATA_COLUMNS[column_name(cls, f)] == arrow_type(f.type)
-    assert list(METADATA_COLUMNS)[:5] == ['offset', 'timestamp', 'leader_epoch', 'type', 'version'] and list(METADATA_COLUMNS)[-1] == 'data'
+    assert list(METADATA_COLUMNS)[:5] == ['offset', 'timestamp', 'leader_epoch', 'type',
+                                          'version'] and list(METADATA_COLUMNS)[-1] == 'data'
 
 
 def test_no_struct_inside_of_a_record_differs_from_version_to_version():

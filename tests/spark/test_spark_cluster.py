@@ -1,4 +1,5 @@
-"On a real cluster: a master and two workers in processes of their own, the package installed from a wheel, and a worker that dies."
+"""On a real cluster: a master and two workers in processes of their own, the package installed from a wheel, and a
+worker that dies."""
 import contextlib
 import json
 import subprocess
@@ -18,7 +19,8 @@ from kafka_scratch.spark.session import NoJava, find_java, java_home
 
 try: JAVA, no_java = find_java(), None
 except NoJava as reason: no_java = str(reason)
-pytestmark = [long, pytest.mark.skipif(bool(no_java), reason=str(no_java)), pytest.mark.skipif(not Path('/proc/self/stat').exists(), reason='needs /proc')]
+pytestmark = [long, pytest.mark.skipif(bool(no_java), reason=str(no_java)),
+              pytest.mark.skipif(not Path('/proc/self/stat').exists(), reason='needs /proc')]
 
 LOGS = FIXTURES/'segments'/'logs'
 BATCHES, RECORDS = 200, 500   # of the larger log: how many, and how many records in each
@@ -40,7 +42,8 @@ def cluster(one_cluster): return one_cluster.complete()
 
 
 class Driver:
-    "A program on the cluster, in the environment that has the wheel. It is told things on the command line, and answers with lines of JSON."
+    """A program on the cluster, in the environment that has the wheel. It is told things on the command line, and
+    answers with lines of JSON."""
     START = '''
 import json, sys
 from kafka_scratch.spark.session import get_session
@@ -55,7 +58,8 @@ def say(**words): print(json.dumps(words), flush=True)
         self.errors = scratch/'driver.err'
         env = environment(SPARK_LOCAL_IP='127.0.0.1', PYTHONPATH=None, PYSPARK_PYTHON=None, SPARK_HOME=None)
         with open(self.errors, 'wb') as errors:
-            self.process = subprocess.Popen([python, '-c', self.START + code, cluster.master, directory], stdin=subprocess.DEVNULL,
+            self.process = subprocess.Popen([python, '-c', self.START + code, cluster.master, directory],
+                                            stdin=subprocess.DEVNULL,
                                             stdout=subprocess.PIPE, stderr=errors, text=True, env=env, cwd=scratch)
 
     def __enter__(self): return self
@@ -113,7 +117,8 @@ def test_from_an_installed_wheel(spark, driver, python):
 
 def write_log(directory: Path):
     "A log of one partition: the same batch again and again, but for its offset, which no checksum covers."
-    records, time = [Record(offset_delta=i, key=b'%d' % i, value=b'value %d ' % i * 5) for i in range(RECORDS)], 1_700_000_000_000
+    records, time = [Record(offset_delta=i, key=b'%d' % i,
+                            value=b'value %d ' % i * 5) for i in range(RECORDS)], 1_700_000_000_000
     batch = write_batch(records, base_timestamp=time, max_timestamp=time)
     (directory/'big-0').mkdir(parents=True)
     with open(directory/'big-0'/f'{0:020}.log', 'wb') as log:

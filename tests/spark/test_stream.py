@@ -1,4 +1,5 @@
-"""A live log, followed: bookkeeping, the end of a log and what may happen to it, and queries that are stopped, killed and started again.
+"""A live log, followed: bookkeeping, the end of a log and what may happen to it, and queries that are stopped, killed
+and started again.
 
 Most of this needs no Java: the reader is driven as Spark drives it, by `Engine` below.
 """
@@ -49,7 +50,8 @@ def add(log, *values: bytes, **header) -> int:
 
 
 def add_marker(log, producer_id: int, commit: bool) -> int:
-    batch = bytearray(record_batch([record(b'\0\0\0\0\0\1', key=b'\0\0\0\1' if commit else b'\0\0\0\0')], attributes=TRANSACTIONAL | CONTROL,
+    batch = bytearray(record_batch([record(b'\0\0\0\0\0\1', key=b'\0\0\0\1' if commit else b'\0\0\0\0')],
+                                   attributes=TRANSACTIONAL | CONTROL,
                                    producer_id=producer_id, producer_epoch=0))
     return append(log, batch, HEADER.read(batch, 0)[0], 0, NOW)
 
@@ -63,7 +65,8 @@ def values_in(followed: FollowedLog, start: int, end: int, options=Options()) ->
     "Offset and value of the records in a range, read as a task reads them."
     rows = []
     for split in plan_range(followed, ('orders', 0), start, end, options):
-        for made in read_split(split, options, ['offset', 'value']): rows += zip(made['offset'].to_pylist(), made['value'].to_pylist())
+        for made in read_split(split, options, ['offset', 'value']):
+            rows += zip(made['offset'].to_pylist(), made['value'].to_pylist())
     return rows
 
 
@@ -77,12 +80,14 @@ class Engine:
     def restart(self):
         options = stream_options(self.given).options
         schema = from_arrow_schema(table_schema(options))
-        schema = type(schema)([field for field in schema.fields if field.name in self.columns]) if self.columns else schema
+        schema = type(schema)([field for field in schema.fields if field.name
+                               in self.columns]) if self.columns else schema
         self.reader = LogStreamReader(self.path, self.given, schema)
         if self.at is None: self.at = self.reader.initialOffset()
         return self
 
-    def planned(self, limit=None) -> dict: return self.reader.latestOffset(json.loads(json.dumps(self.at)), limit or self.reader.getDefaultReadLimit())
+    def planned(self, limit=None) -> dict:
+        return self.reader.latestOffset(json.loads(json.dumps(self.at)), limit or self.reader.getDefaultReadLimit())
 
     def read(self, start: dict, end: dict) -> list:
         found = []
@@ -155,9 +160,12 @@ def test_the_sentences_name_what_is_there():
 
 
 @pytest.mark.parametrize('given, said', [
-    ({'maxOffsetsPerTrigger': '0'}, 'maxOffsetsPerTrigger is a number'), ({'maxBytesPerTrigger': 'x'}, 'maxBytesPerTrigger is a number of bytes'),
-    ({'failOnDataLoss': 'perhaps'}, 'failOnDataLoss is true or false'), ({'maxBytesPerTrigger': '1', 'maxOffsetsPerTrigger': '1'}, 'one of them'),
-    ({'endingOffsets': '7'}, 'a stream has no end'), ({'endingTimestamp': '7'}, 'a stream has no end'), ({'table': 'brokers'}, "brokers can't be followed"),
+    ({'maxOffsetsPerTrigger': '0'}, 'maxOffsetsPerTrigger is a number'),
+    ({'maxBytesPerTrigger': 'x'}, 'maxBytesPerTrigger is a number of bytes'),
+    ({'failOnDataLoss': 'perhaps'}, 'failOnDataLoss is true or false'),
+    ({'maxBytesPerTrigger': '1', 'maxOffsetsPerTrigger': '1'}, 'one of them'),
+    ({'endingOffsets': '7'}, 'a stream has no end'), ({'endingTimestamp': '7'}, 'a stream has no end'),
+    ({'table': 'brokers'}, "brokers can't be followed"),
     ({'deleted': 'true'}, 'deleted is for tables'), ({'table': 'nothing'}, 'table is one of')])
 def test_options_that_are_refused(given, said):
     with pytest.raises(BadOption) as error: stream_options(given)
@@ -171,13 +179,15 @@ def test_options_in_any_case():
 
 # --- The end of a log -------------------------------------------------------------------------------------------------
 
-STEPS = st.lists(st.tuples(st.sampled_from(['add', 'add', 'add', 'half', 'roll', 'retain', 'cut', 'look', 'look', 'start']), st.integers(0, 2**16)), max_size=25)
+STEPS = st.lists(st.tuples(st.sampled_from(['add', 'add', 'add', 'half', 'roll', 'retain', 'cut', 'look', 'look',
+                                            'start']), st.integers(0, 2**16)), max_size=25)
 
 
 @budget(100)
 @given(STEPS)
 def test_a_followed_log_is_what_there_is(tmp_path_factory, steps):
-    "Whatever happens to a log between two looks, the next look tells the truth; and a range of offsets has the records that are there now."
+    """Whatever happens to a log between two looks, the next look tells the truth; and a range of offsets has the
+    records that are there now."""
     log = open_log(str(tmp_path_factory.mktemp('log')/'orders-0'), LogConfig(segment_bytes=500))
     followed, there, start = FollowedLog(log.directory), {}, 0
     for step, number in steps:
@@ -186,7 +196,8 @@ def test_a_followed_log_is_what_there_is(tmp_path_factory, steps):
             first = add(log, *values)
             there |= {first + i: value for i, value in enumerate(values)}
         if step == 'half':
-            with open(log.active.path, 'ab') as file: file.write(message_batch(b'never', base_offset=log.end_offset)[:1 + number % 70])
+            with open(log.active.path, 'ab') as file:
+                file.write(message_batch(b'never', base_offset=log.end_offset)[:1 + number % 70])
             assert look(followed, start) == (held := Held(log.start_offset, log.end_offset, followed.cut)), held
             os.truncate(log.active.path, log.active.size)
         if step == 'roll' and log.active.size: roll(log, NOW)
@@ -202,7 +213,8 @@ def test_a_followed_log_is_what_there_is(tmp_path_factory, steps):
             held = look(followed, start)
             assert (held.first, held.end) == (log.start_offset, log.end_offset)
             there = {offset: value for offset, value in there.items() if log.start_offset <= offset < log.end_offset}
-            a, b = sorted((held.first + number % (held.end - held.first + 1), held.first + number // 7 % (held.end - held.first + 1)))
+            a, b = sorted((held.first + number % (held.end - held.first + 1),
+                           held.first + number // 7 % (held.end - held.first + 1)))
             assert values_in(followed, a, b) == [(o, v) for o, v in sorted(there.items()) if a <= o < b]
     assert look(followed, start)[:2] == look(FollowedLog(log.directory), start)[:2]
 
@@ -218,7 +230,8 @@ def stream_batches(log):
 
 
 @budget(60)
-@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(['add', 'add', 'commit', 'abort', 'plain', 'look'])), max_size=30))
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from(['add', 'add', 'commit', 'abort', 'plain', 'look'])),
+                max_size=30))
 def test_a_followed_log_of_decided_records(tmp_path_factory, steps):
     "It ends where the log isn't decided any more, and has what a consumer of decided records gets."
     log = open_log(str(tmp_path_factory.mktemp('log')/'orders-0'), LogConfig(segment_bytes=600))
@@ -226,7 +239,8 @@ def test_a_followed_log_of_decided_records(tmp_path_factory, steps):
     sequences = {}
     for producer, step in steps:
         if step == 'add':
-            add(log, b'%d' % producer, attributes=TRANSACTIONAL, producer_id=producer, producer_epoch=0, base_sequence=sequences.get(producer, 0))
+            add(log, b'%d' % producer, attributes=TRANSACTIONAL, producer_id=producer, producer_epoch=0,
+                base_sequence=sequences.get(producer, 0))
             sequences[producer] = sequences.get(producer, 0) + 1
         if step in ('commit', 'abort') and producer in log.producers.open: add_marker(log, producer, step == 'commit')
         if step == 'plain': add(log, b'plain')
@@ -365,7 +379,8 @@ def test_every_fixture_row_once(tmp_path):
     "In portions of seven, restarted each time: what a consumer gets, and the markers."
     engine = Engine(LOGS, maxOffsetsPerTrigger='7')
     while engine.restart().planned() != engine.at: engine.trigger()
-    wanted = [(source.topic, source.partition, r.offset, r.value) for source in chosen_sources(str(LOGS)) for _, records in partition_records(source) for r in records]
+    wanted = [(source.topic, source.partition, r.offset, r.value) for source in chosen_sources(str(LOGS)) for _,
+              records in partition_records(source) for r in records]
     assert sorted(engine.rows) == sorted(wanted) and len(wanted) > 381
 
 
@@ -393,7 +408,8 @@ def test_new_partitions_and_topics(tmp_path):
 
 
 def test_only_what_is_asked_for(tmp_path):
-    for name in ('orders-0', 'orders-1', 'audit-0', '__consumer_offsets-0'): add(open_log(str(tmp_path/name)), name.encode())
+    for name in ('orders-0', 'orders-1', 'audit-0', '__consumer_offsets-0'):
+        add(open_log(str(tmp_path/name)), name.encode())
     assert [row[3] for row in sorted(Engine(tmp_path).trigger())] == [b'audit-0', b'orders-0', b'orders-1']
     assert [row[3] for row in Engine(tmp_path, topics='orders', partitions='1').trigger()] == [b'orders-1']
     assert [row[3] for row in Engine(tmp_path, topicPattern='a.*').trigger()] == [b'audit-0']
@@ -405,7 +421,8 @@ def test_only_what_is_asked_for(tmp_path):
     assert [row[3] for row in later.trigger()] == [b'here']
 
 
-@pytest.mark.parametrize('offsets, first', [('earliest', 0), ('latest', 3), ('2', 2), ('{"orders": {"0": 1}}', 1), ('{"orders": {"0": -1}}', 3), ('{"other": {"0": 1}}', 0)])
+@pytest.mark.parametrize('offsets, first', [('earliest', 0), ('latest', 3), ('2', 2), ('{"orders": {"0": 1}}', 1),
+                                            ('{"orders": {"0": -1}}', 3), ('{"other": {"0": 1}}', 0)])
 def test_where_a_query_begins(log, offsets, first):
     for value in (b'a', b'b', b'c'): add(log, value)
     engine = Engine(Path(log.directory).parent, startingOffsets=offsets)
@@ -487,9 +504,12 @@ def test_the_beginning_is_gone(log, tmp_path):
     end = easy.planned(ReadMaxRows(10))
     remove_segments(log, 2)
     assert log.start_offset > 3
-    with pytest.raises(DataLoss, match=f'offset 3 is wanted, but the log begins at {log.start_offset} now'): strict.trigger()
-    with pytest.raises(DataLoss, match='begins at'): strict.restart().read(strict.at, end)   # the same after a restart, in the middle of a range
-    assert [row[2] for row in easy.restart().read(easy.at, end)] == list(range(log.start_offset, from_json(end)['orders', 0]))
+    with pytest.raises(DataLoss, match=f'offset 3 is wanted, but the log begins at {log.start_offset} now'):
+        strict.trigger()
+    # the same after a restart, in the middle of a range
+    with pytest.raises(DataLoss, match='begins at'): strict.restart().read(strict.at, end)
+    assert [row[2] for row in easy.restart().read(easy.at, end)] == list(range(log.start_offset,
+        from_json(end)['orders', 0]))
     assert [row[2] for row in easy.trigger()] == list(range(log.start_offset, 20))
     assert [row[2] for row in easy.trigger()] == []
 
@@ -555,7 +575,9 @@ def test_a_topic_is_deleted(log, tmp_path):
     strict, easy = Engine(tmp_path), lossy(tmp_path)
     for engine in (strict, easy): engine.trigger()
     os.rename(log.directory, tmp_path/('orders-0.' + 'ab' * 16 + '-delete'))
-    with pytest.raises(DataLoss, match='partition 0 of topic orders: offset 1 is wanted, but there is no such log any more'): strict.trigger()
+    with pytest.raises(DataLoss,
+                       match='partition 0 of topic orders: offset 1 is wanted, but there is no such log any more'):
+        strict.trigger()
     assert easy.trigger() == [] and easy.at == {'other': {'0': 1}}
     add(open_log(str(tmp_path/'orders-0')), b'again')
     assert easy.trigger() == [('orders', 0, 0, b'again')]
@@ -566,7 +588,8 @@ def test_a_segment_goes_between_plan_and_read(log, tmp_path):
     strict, easy = Engine(tmp_path), lossy(tmp_path)
     planned = [engine.reader.partitions(engine.at, engine.planned()) for engine in (strict, easy)]
     remove_segments(log, 1)
-    with pytest.raises(DataLoss, match='was deleted before it could be read'): [made for part in planned[0] for made in strict.reader.read(part)]
+    with pytest.raises(DataLoss, match='was deleted before it could be read'):
+        [made for part in planned[0] for made in strict.reader.read(part)]
     offsets = [row['offset'] for part in planned[1] for made in easy.reader.read(part) for row in made.to_pylist()]
     assert offsets == list(range(log.start_offset, 20))
 
@@ -628,7 +651,8 @@ def test_a_length_that_is_too_large(tmp_path):
 
 
 def test_two_cuts_before_anybody_asks(log):
-    "The last batch goes and another comes in its place; the log grows, and the same happens again. The earlier cut is the one that counts."
+    """The last batch goes and another comes in its place; the log grows, and the same happens again. The earlier cut is
+    the one that counts."""
     for number in range(3): add(log, b'%d' % number)
     followed = FollowedLog(log.directory)
     look(followed)
@@ -680,12 +704,14 @@ def source(spark, path, **options):
 
 def start_query(spark, path, out, **options):
     stream = source(spark, path, **options).select('topic', 'partition', 'offset', 'value')
-    return stream.writeStream.format('parquet').option('path', str(out/'rows')).option('checkpointLocation', str(out/'checkpoint'))
+    return stream.writeStream.format('parquet').option('path', str(out/'rows')).option('checkpointLocation',
+        str(out/'checkpoint'))
 
 
 def rows_in(spark, out) -> list:
     "What the sink holds, as its own log says."
-    return sorted((row.topic, row.partition, row.offset, bytes(row.value)) for row in spark.read.parquet(str(out/'rows')).collect())
+    return sorted((row.topic, row.partition, row.offset,
+                   bytes(row.value)) for row in spark.read.parquet(str(out/'rows')).collect())
 
 
 def finish(query, patience: float = 300):
@@ -695,15 +721,19 @@ def finish(query, patience: float = 300):
 
 def test_spark_follows_a_fixture(spark, tmp_path):
     finish(start_query(spark, LOGS, tmp_path, maxOffsetsPerTrigger='150').trigger(availableNow=True).start())
-    wanted = [(source.topic, source.partition, r.offset, r.value or b'') for source in chosen_sources(str(LOGS)) for _, records in partition_records(source) for r in records]
-    found = sorted((row.topic, row.partition, row.offset, bytes(row.value or b'')) for row in spark.read.parquet(str(tmp_path/'rows')).collect())
+    wanted = [(source.topic, source.partition, r.offset, r.value or b'') for source in chosen_sources(str(LOGS)) for _,
+              records in partition_records(source) for r in records]
+    found = sorted((row.topic, row.partition, row.offset,
+                    bytes(row.value or b'')) for row in spark.read.parquet(str(tmp_path/'rows')).collect())
     assert found == sorted(wanted)
 
 
 def test_spark_tells_what_was_lost(spark, tmp_path, log):
     for number in range(20): add(log, b'%d' % number * 20)
     out = tmp_path/'out'
-    finish(start_query(spark, log.directory, out, maxOffsetsPerTrigger='3', startingOffsets='0').trigger(once=True).start())   # `once` takes all there is
+    # `once` takes all there is
+    finish(start_query(spark, log.directory, out, maxOffsetsPerTrigger='3',
+                       startingOffsets='0').trigger(once=True).start())
     assert [row[2] for row in rows_in(spark, out)] == list(range(20))
     os.truncate(log.active.path, find_last_batch(log))
     query = start_query(spark, log.directory, out).trigger(availableNow=True).start()
@@ -713,11 +743,13 @@ def test_spark_tells_what_was_lost(spark, tmp_path, log):
 
 @long
 def test_every_record_once_however_often_it_is_stopped(spark, tmp_path):
-    """A broker is written to, segments roll and old ones are deleted, and a query with small portions is stopped in the middle again and
+    """A broker is written to, segments roll and old ones are deleted, and a query with small portions is stopped in the
+    middle again and
     again. In the end the sink has every record exactly once, in order."""
     write_log(tmp_path/'broker'/'logs', metadata_log(orders=2))
     sent = {0: [], 1: []}
-    with running(tmp_path/'broker', internal_segment_bytes=2000, log_retention_ms=-1) as broker, broker.client() as client:
+    with running(tmp_path/'broker', internal_segment_bytes=2000,
+                 log_retention_ms=-1) as broker, broker.client() as client:
         def send(count):
             for _ in range(count):
                 for number in sent:
@@ -737,18 +769,22 @@ def test_every_record_once_however_often_it_is_stopped(spark, tmp_path):
         out = tmp_path/'out'
         for turn in range(3):
             send(40)
-            query = start_query(spark, tmp_path/'broker'/'logs', out, topics='orders', maxOffsetsPerTrigger='37').start()
+            query = start_query(spark, tmp_path/'broker'/'logs', out, topics='orders',
+                                maxOffsetsPerTrigger='37').start()
             wait_until(lambda: (query.lastProgress or {}).get('batchId', -1) >= 0 or not query.isActive, 'a batch', 300)
             send(20)
-            if turn % 2: wait_until(lambda: not query.isActive or query.lastProgress['numInputRows'] == 0, 'the end', 300)
+            if turn % 2:
+                wait_until(lambda: not query.isActive or query.lastProgress['numInputRows'] == 0, 'the end', 300)
             query.stop()
             if query.exception(): raise query.exception()
             delete_old(out)
         send(5)
         finish(start_query(spark, tmp_path/'broker'/'logs', out, topics='orders').trigger(availableNow=True).start())
-        wanted = [('orders', number, offset, value) for number, values in sent.items() for offset, value in enumerate(values)]
+        wanted = [('orders', number, offset, value) for number, values in sent.items() for offset,
+                  value in enumerate(values)]
         assert rows_in(spark, out) == wanted
-        assert min(int(path.stem) for path in (tmp_path/'broker'/'logs'/'orders-0').glob('*.log')) > 0, 'nothing was deleted'
+        assert min(int(path.stem) for path
+                   in (tmp_path/'broker'/'logs'/'orders-0').glob('*.log')) > 0, 'nothing was deleted'
 
 
 def committed_offsets(checkpoint: Path) -> dict:
@@ -782,13 +818,15 @@ def test_every_record_once_though_it_is_killed(spark, tmp_path):
             add(log, *(b'%d' % (count + i) for i in range(5)))
             count += 5
 
-    def batches_planned() -> int: return len(list((out/'checkpoint'/'offsets').glob('[0-9]*'))) if (out/'checkpoint'/'offsets').exists() else 0
+    def batches_planned() -> int:
+        return len(list((out/'checkpoint'/'offsets').glob('[0-9]*'))) if (out/'checkpoint'/'offsets').exists() else 0
 
     for turn in range(2):
         send(40)
         before = batches_planned()
         with open(tmp_path/f'driver-{turn}.out', 'wb') as said:
-            driver = subprocess.Popen([sys.executable, '-c', PROGRAM, str(tmp_path/'logs'), str(out)], stdout=said, stderr=said, stdin=subprocess.DEVNULL,
+            driver = subprocess.Popen([sys.executable, '-c', PROGRAM, str(tmp_path/'logs'), str(out)], stdout=said,
+                                      stderr=said, stdin=subprocess.DEVNULL,
                                       start_new_session=True, env=environment(PYTHONPATH=str(ROOT)))
         try:
             wait_until(lambda: batches_planned() >= before + 3 or driver.poll() is not None, 'three batches', 300)

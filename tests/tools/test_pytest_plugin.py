@@ -27,11 +27,13 @@ def run(directory, text: str, *arguments, ini: str = '', plugin: bool = True, pa
     "Exit code, how many passed and so on, and all that was said."
     (directory/'test_inner.py').write_text(HELPERS + text)
     (directory/'pytest.ini').write_text('[pytest]\n' + ini)
-    command = [sys.executable, '-m', 'pytest', '-p', 'no:cacheprovider', *(['-p', 'kafka_scratch.tools.pytest_plugin'] if plugin else []), *arguments]
+    command = [sys.executable, '-m', 'pytest', '-p', 'no:cacheprovider',
+               *(['-p', 'kafka_scratch.tools.pytest_plugin'] if plugin else []), *arguments]
     done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=60, env=environment(**{
         'PYTHONPATH': str(path), 'PYTEST_ADDOPTS': None, 'PYTEST_DISABLE_PLUGIN_AUTOLOAD': '1', **env}))
     said = done.stdout + done.stderr
-    counts = {word.rstrip('s'): int(number) for number, word in re.findall(r'(\d+) (passed|failed|errors?|skipped)', said.splitlines()[-1] if said else '')}
+    counts = {word.rstrip('s'): int(number) for number, word in re.findall(r'(\d+) (passed|failed|errors?|skipped)',
+        said.splitlines()[-1] if said else '')}
     return done.returncode, counts, said
 
 
@@ -83,7 +85,8 @@ def test_session(kafka_broker_session, kafka_topic): assert partitions(kafka_bro
 @pytest.mark.kafka(topics={'b': 2})
 class TestClass:
     def test_class(self, kafka_broker): assert partitions(kafka_broker, 'b') == 2
-''', '--kafka-set', 'num.partitions=3', '--strict-markers', ini='kafka_settings =\n    num_partitions = 2\n    connections.max.idle.ms=1234567\n')
+''', '--kafka-set', 'num.partitions=3', '--strict-markers',
+ini='kafka_settings =\n    num_partitions = 2\n    connections.max.idle.ms=1234567\n')
     assert (code, counts) == (0, {'passed': 4}), said
 
 
@@ -115,7 +118,8 @@ def test_next(kafka_broker):
     import threading
     assert sum(thread.name == 'kafka_scratch' for thread in threading.enumerate()) == 1
 ''', env={'TMPDIR': str(tmp_path/'tmp')})
-    assert (code, counts) == (1, {'passed': 1, 'failed': 1}) and list((tmp_path/'tmp').glob('kafka-scratch-*')) == [], said
+    assert (code, counts) == (1,
+                              {'passed': 1, 'failed': 1}) and list((tmp_path/'tmp').glob('kafka-scratch-*')) == [], said
 
 
 def test_trace_is_shown_when_a_test_fails(tmp_path):
@@ -148,26 +152,33 @@ def test_help_and_fixtures(tmp_path):
     code, _, said = run(tmp_path, '', '--help')
     assert code == 0 and '--kafka-set' in said and 'kafka_settings' in said
     _, _, said = run(tmp_path, '', '--fixtures')
-    assert all(name in said for name in ('kafka_broker', 'kafka_broker_session', 'kafka_topic')) and 'A Kafka broker of this test alone' in said
+    assert all(name in said for name in ('kafka_broker', 'kafka_broker_session',
+                                         'kafka_topic')) and 'A Kafka broker of this test alone' in said
 
 
 def test_it_costs_nothing_where_it_is_not_used():
     lean = 'import sys, json, pytest; before = set(sys.modules); import kafka_scratch.tools.pytest_plugin; print(json.dumps(sorted(set(sys.modules) - before)))'
-    done = subprocess.run([sys.executable, '-c', lean], capture_output=True, text=True, timeout=60, env=environment(PYTHONPATH=str(ROOT)), check=True)
+    done = subprocess.run([sys.executable, '-c', lean], capture_output=True, text=True, timeout=60,
+                          env=environment(PYTHONPATH=str(ROOT)), check=True)
     assert json.loads(done.stdout) == ['kafka_scratch', 'kafka_scratch.tools', 'kafka_scratch.tools.pytest_plugin']
 
 
 @pytest.mark.skipif(importlib.util.find_spec('setuptools') is None, reason='setuptools is not installed')
 def test_installed(tmp_path):
-    "Whoever installs the package has the fixtures: pytest finds them by the entry point. And who names the plugin as well gets it once."
+    """Whoever installs the package has the fixtures: pytest finds them by the entry point. And who names the plugin as
+    well gets it once."""
     source, target = tmp_path/'source', tmp_path/'target'
     source.mkdir()
-    for name in ('setup.py', 'pyproject.toml', 'settings.ini', 'LICENSE', 'README.md', 'MANIFEST.in'): shutil.copy(ROOT/name, source)
+    for name in ('setup.py', 'pyproject.toml', 'settings.ini', 'LICENSE', 'README.md', 'MANIFEST.in'):
+        shutil.copy(ROOT/name, source)
     shutil.copytree(ROOT/'kafka_scratch', source/'kafka_scratch', ignore=shutil.ignore_patterns('__pycache__'))
-    command = [sys.executable, '-m', 'pip', 'install', '--quiet', '--no-deps', '--no-build-isolation', '--no-index', '--disable-pip-version-check', '--target', target, source]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment(PIP_REQUIRE_VIRTUALENV=None))
+    command = [sys.executable, '-m', 'pip', 'install', '--quiet', '--no-deps', '--no-build-isolation', '--no-index',
+               '--disable-pip-version-check', '--target', target, source]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120,
+                          env=environment(PIP_REQUIRE_VIRTUALENV=None))
     if done.returncode: pytest.skip(f'it could not be installed: {done.stderr[-300:]}')
     text = "@pytest.mark.kafka(topics=['orders'])\ndef test_it(kafka_broker): assert write(kafka_broker, 'orders') == 0\n"
     for plugin in (False, True):
-        code, counts, said = run(tmp_path, text, plugin=plugin, path=target, env={'PYTEST_DISABLE_PLUGIN_AUTOLOAD': None})
+        code, counts, said = run(tmp_path, text, plugin=plugin, path=target,
+                                 env={'PYTEST_DISABLE_PLUGIN_AUTOLOAD': None})
         assert (code, counts) == (0, {'passed': 1}), said

@@ -32,7 +32,8 @@ COMMITTED = json.loads((SEGMENTS/'records-read-committed.json').read_text())
 
 def run(*arguments, cwd=None, **env) -> tuple[int, list[str], str]:
     "Exit code, lines of output, and complaints."
-    done = subprocess.run([sys.executable, '-m', 'kafka_scratch', *map(os.fspath, arguments)], capture_output=True, timeout=60, cwd=cwd,
+    done = subprocess.run([sys.executable, '-m', 'kafka_scratch', *map(os.fspath, arguments)], capture_output=True,
+                          timeout=60, cwd=cwd,
                           env=environment(PYTHONPATH=str(ROOT), **env))
     assert b'Traceback' not in done.stderr, done.stderr.decode()
     return done.returncode, done.stdout.decode('utf-8').splitlines(), done.stderr.decode('utf-8')
@@ -64,12 +65,14 @@ def test_control_records_say_what_they_are():
     ours = defaultdict(list)
     for record in records(LOGS):
         assert set(record) - {'control', 'controlType'} == set(json.loads(EXPECTED[0]))
-        if record.get('control'): ours[f'{record["topic"]}-{record["partition"]}'].append((record['offset'], record['controlType']))
+        if record.get('control'):
+            ours[f'{record["topic"]}-{record["partition"]}'].append((record['offset'], record['controlType']))
     theirs, name = defaultdict(list), None
     for line in gzip.open(SEGMENTS/'data.dump.txt.gz', 'rt', encoding='utf-8'):
         if len(line) > 1000: continue   # values
         if found := re.search(r'^Dumping (\S+-\d+)/\d{20}\.log', line): name = found[1]
-        if found := re.search(r'offset: (\d+) .*endTxnMarker: (\w+)', line): theirs[name].append((int(found[1]), found[2]))
+        if found := re.search(r'offset: (\d+) .*endTxnMarker: (\w+)', line):
+            theirs[name].append((int(found[1]), found[2]))
     assert ours == {name: found for name, found in theirs.items() if not name.startswith('__')} and len(ours) == 3
 
 
@@ -96,17 +99,21 @@ def test_one_partition_and_one_segment_at_a_time(name):
 
 def test_committed_segment_by_segment():
     "Transactions are decided by the whole log, also if only a segment of it is printed."
-    found = [record['offset'] for path in sorted((LOGS/'seg.compacted-tx-0').glob('*.log')) for record in records(path, '--committed')]
+    found = [record['offset'] for path in sorted((LOGS/'seg.compacted-tx-0').glob('*.log')) for record in records(path,
+        '--committed')]
     assert found == COMMITTED['seg.compacted-tx-0']['offsets']
 
 
 def test_long_values_are_whole_unless_asked_otherwise():
     big = records(LOGS/'seg.big-0')
     expected = [json.loads(line) for line in EXPECTED if '"seg.big"' in line]
-    assert [len(record['value']['hex']) // 2 for record in big] == [r['value']['len'] if 'len' in r['value'] else len(r['value']['hex']) // 2 for r in expected]
+    assert [len(record['value']['hex']) // 2 for record in big] == [r['value']['len'] if 'len' in r['value']
+                                                                    else len(r['value']['hex']) // 2 for r in expected]
     short = records(LOGS/'seg_shapes-0', '--max-bytes', '0')
     assert short[1]['key'] == {'hex': ''} and set(short[2]['key']) == {'len', 'sha256'} and short[0]['key'] is None
-    assert ['b', None] in short[10]['headers'] and ['c', {'hex': ''}] in short[10]['headers'] and set(short[10]['headers'][0][1]) == {'len', 'sha256'}
+    assert ['b', None] in short[10]['headers'] and ['c',
+                                                    {'hex': ''}] in short[10]['headers'] and set(
+                                                        short[10]['headers'][0][1]) == {'len', 'sha256'}
 
 
 # --- Options ----------------------------------------------------------------------------------------------------------
@@ -130,7 +137,8 @@ def test_internal_topics_only_by_name():
 @pytest.mark.parametrize('first', [0, 30, 31, 35, 36, 37, 59, 60, 10**18])
 def test_from(first):
     "Deleted records stay away, wherever one begins."
-    assert [record['offset'] for record in records(LOGS/'seg.trimmed-0', '--from', str(first))] == [*range(max(first, 31), 60)]
+    assert [record['offset'] for record in records(LOGS/'seg.trimmed-0', '--from',
+                                                   str(first))] == [*range(max(first, 31), 60)]
 
 
 def test_from_inside_a_batch():
@@ -151,7 +159,8 @@ def test_from_within_the_directory():
 # --- Nothing is touched -----------------------------------------------------------------------------------------------
 
 def everything(directory: Path) -> dict:
-    return {path: (path.stat().st_mtime_ns, path.stat().st_mode, path.read_bytes() if path.is_file() else None) for path in sorted(directory.rglob('*'))}
+    return {path: (path.stat().st_mtime_ns, path.stat().st_mode,
+                   path.read_bytes() if path.is_file() else None) for path in sorted(directory.rglob('*'))}
 
 
 def test_the_directory_stays_as_it_is(tmp_path):
@@ -159,7 +168,8 @@ def test_the_directory_stays_as_it_is(tmp_path):
     logs = tmp_path/'logs'
     shutil.copytree(LOGS, logs)
     shutil.copy(DAMAGED/'truncated-last-batch'/f'{0:020}.log', logs/'seg.java-none-0')
-    for name in (f'{99:020}.index', f'{0:020}.log.deleted', 'x.tmp', f'{77:020}.snapshot'): (logs/'seg.multi-0'/name).write_bytes(b'\1\2\3')
+    for name in (f'{99:020}.index', f'{0:020}.log.deleted', 'x.tmp', f'{77:020}.snapshot'):
+        (logs/'seg.multi-0'/name).write_bytes(b'\1\2\3')
     with open(logs/'.lock', 'a') as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX)
         before = everything(logs)
@@ -176,13 +186,16 @@ def test_a_directory_that_may_not_be_written(tmp_path):
 
 # --- Damage -----------------------------------------------------------------------------------------------------------
 
-# How many records come before the damage, and the byte of the batch in which it is. (That a leader epoch was changed nobody can tell: it isn't
+# How many records come before the damage, and the byte of the batch in which it is. (That a leader epoch was changed
+# nobody can tell: it isn't
 # covered by the checksum.)
-DAMAGE = {'truncated-last-batch': (9, 395), 'truncated-in-header': (9, 303), 'flipped-byte-in-crc': (8, 226), 'flipped-byte-in-leader-epoch': (10, None),
+DAMAGE = {'truncated-last-batch': (9, 395), 'truncated-in-header': (9, 303), 'flipped-byte-in-crc': (8, 226),
+          'flipped-byte-in-leader-epoch': (10, None),
           'trailing-zeros': (10, 498), 'flipped-byte-in-value': (8, 321), 'bad-length': (8, 321), 'bad-magic': (9, 395)}
 
 
-def test_all_kinds_of_damage_are_tried(): assert set(DAMAGE) == {path.name for path in DAMAGED.iterdir() if path.is_dir()}
+def test_all_kinds_of_damage_are_tried():
+    assert set(DAMAGE) == {path.name for path in DAMAGED.iterdir() if path.is_dir()}
 
 
 @pytest.mark.parametrize('name', DAMAGE)
@@ -194,7 +207,9 @@ def test_damage(name):
         code, lines, complaint = run('records', given)
         assert [json.loads(line)['offset'] for line in lines] == [*range(count)]
         if position is None: assert (code, complaint) == (0, '')
-        else: assert code == 1 and complaint.startswith(f'kafka-scratch: {path}, byte {position}: ') and complaint.count('\n') == 1
+        else:
+            assert (code == 1 and complaint.startswith(f'kafka-scratch: {path}, byte {position}: ')
+                    and complaint.count('\n') == 1)
     assert {json.loads(line)['topic'] for line in lines} == {None}   # the directory's name says no topic
 
 
@@ -241,10 +256,13 @@ def test_an_empty_segment_has_no_records():
 
 @pytest.mark.parametrize('arguments, says', [
     (['/nowhere/at-all'], '/nowhere/at-all is neither a file nor a directory'),
-    ([LOGS/'seg.tx-0'/f'{0:020}.index'], '.index is no segment'), ([LOGS/'meta.properties'], 'meta.properties is no segment'),
+    ([LOGS/'seg.tx-0'/f'{0:020}.index'], '.index is no segment'), ([LOGS/'meta.properties'],
+                                                                   'meta.properties is no segment'),
     ([FIXTURES/'wire'], 'has no log of a topic'), ([LOGS, '--topic', 'nobody'], 'has no log of nobody'),
-    ([LOGS, '--topic', 'seg.tx', '--partition', '9'], 'has no log of seg.tx, partition 9'), ([LOGS/'seg.tx-0', '--topic', 'seg.big'], 'has no log of seg.big'),
-    ([LOGS, '--from', '-1'], "'-1' is no number from 0 on"), ([LOGS, '--max-bytes', 'x'], "'x' is no number"), ([], 'LOG_DIR_OR_SEGMENT')], ids=str)
+    ([LOGS, '--topic', 'seg.tx', '--partition', '9'], 'has no log of seg.tx, partition 9'),
+    ([LOGS/'seg.tx-0', '--topic', 'seg.big'], 'has no log of seg.big'),
+    ([LOGS, '--from', '-1'], "'-1' is no number from 0 on"), ([LOGS, '--max-bytes', 'x'], "'x' is no number"),
+    ([], 'LOG_DIR_OR_SEGMENT')], ids=str)
 def test_mistakes_have_their_sentence(arguments, says):
     code, lines, complaint = run('records', *arguments)
     assert code == 2 and not lines and says in complaint.splitlines()[-1]
@@ -267,7 +285,8 @@ def test_a_checkpoint_that_makes_no_sense(tmp_path):
 
 def test_the_reader_may_go_away():
     "`| head` has seen enough."
-    process = subprocess.Popen([sys.executable, '-m', 'kafka_scratch', 'records', LOGS/'seg.big-0'], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    process = subprocess.Popen([sys.executable, '-m', 'kafka_scratch', 'records', LOGS/'seg.big-0'],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                env=environment(PYTHONPATH=str(ROOT)))
     process.stdout.read(10)
     process.stdout.close()
@@ -277,23 +296,27 @@ def test_the_reader_may_go_away():
 
 def test_lines_are_json_in_any_encoding():
     code, lines, _ = run('records', LOGS/'seg_shapes-0', PYTHONIOENCODING='ascii')
-    assert code == 0 and [json.loads(line) for line in lines] == records(LOGS/'seg_shapes-0') and all(map(str.isascii, lines))
+    assert code == 0 and [json.loads(line) for line in lines] == records(LOGS/'seg_shapes-0') and all(map(str.isascii,
+        lines))
 
 
 # --- Made by hand -----------------------------------------------------------------------------------------------------
 
 def test_names():
     assert named_partition('/data/a-b.c_d-12') == ('a-b.c_d', 12)
-    assert named_partition('orders-0.4f3f3ad1-delete') == named_partition('orders') == named_partition('orders-') == named_partition('-3') == (None, None)
+    assert (named_partition('orders-0.4f3f3ad1-delete')
+            == named_partition('orders') == named_partition('orders-') == named_partition('-3') == (None, None))
 
 
 def sent(log, producer: int, values: int, epoch: int = 0, attributes: int = TRANSACTIONAL):
-    batch = bytearray(write_batch([Record(offset_delta=i, value=b'v') for i in range(values)], attributes=attributes, producer_id=producer, producer_epoch=epoch))
+    batch = bytearray(write_batch([Record(offset_delta=i, value=b'v') for i in range(values)], attributes=attributes,
+                                  producer_id=producer, producer_epoch=epoch))
     append(log, batch, Batch(batch).header, 0, now=0)
 
 
 def marked(log, producer: int, type: int):
-    record = Record(key=ControlKey(version=0, type=type).encode(0), value=EndTxnMarker(version=0, coordinator_epoch=0).encode(0))
+    record = Record(key=ControlKey(version=0, type=type).encode(0), value=EndTxnMarker(version=0,
+        coordinator_epoch=0).encode(0))
     batch = bytearray(write_batch([record], attributes=TRANSACTIONAL | CONTROL, producer_id=producer, producer_epoch=0))
     append(log, batch, Batch(batch).header, 0, now=0)
 
@@ -329,7 +352,8 @@ def test_what_compaction_emptied_is_decided(tmp_path):
     (tmp_path/'orders-0').mkdir()
     (tmp_path/'orders-0'/f'{0:020}.log').write_bytes(empty + write_batch([Record(value=b'v')], base_offset=1))
     source, = chosen_sources(str(tmp_path))
-    assert find_decided(source.log).end == 2**63 and [r['offset'] for batch in records_in(source, committed=True) for r in batch] == [1]
+    assert find_decided(source.log).end == 2**63 and [r['offset'] for batch in records_in(source,
+        committed=True) for r in batch] == [1]
 
 
 def test_is_committed():
@@ -352,19 +376,23 @@ def test_memory_stays_flat(tmp_path):
     for _ in range(2):
         with open(tmp_path/'large-0'/f'{base:020}.log', 'wb') as file:
             for _ in range(3_000):
-                file.write(write_batch([Record(value=value)], base_offset=base, producer_id=7, producer_epoch=0, base_sequence=base))
+                file.write(write_batch([Record(value=value)], base_offset=base, producer_id=7, producer_epoch=0,
+                                       base_sequence=base))
                 base += 1
     for committed in (False, True):
         tracemalloc.start()
         try:
-            assert sum(len(batch) for batch in records_in(*chosen_sources(str(tmp_path)), committed=committed, most=10)) == 6_000
+            assert sum(len(batch) for batch in records_in(*chosen_sources(str(tmp_path)), committed=committed,
+                                                          most=10)) == 6_000
             assert tracemalloc.get_traced_memory()[1] < 2 << 20
         finally: tracemalloc.stop()
 
 
 # --- Byte by byte -----------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize('name', sorted(path.name for path in LOGS.iterdir() if path.is_dir() and path.name not in ('seg-empty-0', 'seg.big-0')))
+@pytest.mark.parametrize('name',
+                         sorted(path.name for path in LOGS.iterdir() if path.is_dir() and path.name not
+                                in ('seg-empty-0', 'seg.big-0')))
 def test_inspect_explains_every_byte(name):
     "Of the segment, and of the records in compressed batches."
     from kafka_scratch.tools.inspect import inspections
@@ -381,7 +409,8 @@ def test_inspect_shows_what_is_compressed():
     for name in ('gzip', 'snappy', 'lz4', 'zstd'):
         segment = LOGS/f'seg.java-{name}-0'/f'{0:020}.log'
         code, lines, _ = run('inspect', segment)
-        assert code == 0 and any(f'batch[1] without {name}' in line for line in lines) and any("b'single'" in line for line in lines)
+        assert code == 0 and any(f'batch[1] without {name}' in line for line in lines) and any("b'single'" in line
+            for line in lines)
         assert run('inspect', '--as', 'svg', segment)[0] == 0 and run('inspect', '--as', 'html', segment)[0] == 0
 
 

@@ -32,10 +32,12 @@ def traced(broker, full=False):
 def hidden_in(text: str, secret: bytes):
     "Neither the secret nor its bytes, however they are cut into rows."
     assert secret.decode('latin-1') not in text and secret.hex() not in text.replace(' ', '')
-    for at in range(0, len(secret) - 7, 8): assert secret[at:at + 8].hex(' ') not in text   # a row of the long form has eight bytes
+    # a row of the long form has eight bytes
+    for at in range(0, len(secret) - 7, 8): assert secret[at:at + 8].hex(' ') not in text
 
 
-# --- What is told -------------------------------------------------------------------------------------------------------------
+# --- What is told
+# -------------------------------------------------------------------------------------------------------------
 
 def test_each_question_and_each_answer():
     with running_broker(topics={'orders': 2}) as broker:
@@ -48,7 +50,8 @@ def test_each_question_and_each_answer():
     names = [line.split(' → ')[1].split()[0] for line in lines if ' → ' in line]
     assert names == ['ApiVersions', 'Metadata', 'Produce', 'Fetch', 'Metadata'] and len(lines) == 10
     assert all(' ms)' in line for line in lines if ' ← ' in line) and '#1 kafka_scratch' in lines[0]
-    assert 'topics=[orders{' in text and 'records=(1 in 1 batch' in text and lines[-1].count('UNKNOWN_TOPIC_OR_PARTITION') == 2
+    assert ('topics=[orders{' in text and 'records=(1 in 1 batch' in text
+            and lines[-1].count('UNKNOWN_TOPIC_OR_PARTITION') == 2)
     assert all('\n' not in line and len(line) <= 240 for line in lines)
 
 
@@ -75,7 +78,8 @@ def test_shortcuts_are_told_too():
     "After some like it, a Produce goes a shorter way; it is told as before."
     with running_broker(topics=['orders']) as broker, broker.client() as client:
         lines, _ = traced(broker)
-        for number in range(100): assert send_batch(client, 'orders', 0, write_batch([Record(value=b'%03d' % number)])) == number
+        for number in range(100):
+            assert send_batch(client, 'orders', 0, write_batch([Record(value=b'%03d' % number)])) == number
     assert sum('→ Produce' in line for line in lines) == 100 == sum('← Produce' in line for line in lines)
 
 
@@ -108,7 +112,8 @@ def test_an_answer_that_takes_a_while_and_one_that_nobody_waits_for():
 
 def waiting_fetch():
     from kafka_scratch.apis.fetch import FetchPartition, FetchRequest, FetchTopic, fetch
-    topics = [FetchTopic(topic='orders', partitions=[FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=100)])]
+    topics = [FetchTopic(topic='orders', partitions=[FetchPartition(partition=0, fetch_offset=0,
+                                                                    partition_max_bytes=100)])]
     return fetch, 12, FetchRequest(max_wait_ms=30_000, min_bytes=1, topics=topics)
 
 
@@ -116,7 +121,8 @@ def test_what_is_no_request():
     with running_broker() as broker:
         broker.server.note = lambda text: None
         lines, _ = traced(broker)
-        frames = [struct.pack('>ihhi', 8, 999, 0, 7), struct.pack('>ihhi', 9, 3, 12, 7) + b'\0', b'\0\0\0\1x', struct.pack('>ihhi', 11, 18, 99, 7) + b'\xff\xff\0']
+        frames = [struct.pack('>ihhi', 8, 999, 0, 7), struct.pack('>ihhi', 9, 3, 12, 7) + b'\0', b'\0\0\0\1x',
+                  struct.pack('>ihhi', 11, 18, 99, 7) + b'\xff\xff\0']
         for frame in frames:
             with Raw(broker.port) as raw: raw.ask(frame)
     assert sum('✗' in line and 'closed: ' in line for line in lines) == 3 and 'UNSUPPORTED_VERSION' in lines[-1]
@@ -134,7 +140,8 @@ def test_every_byte():
         lines, _ = traced(broker, full=True)
         with broker.client() as client: send_batch(client, 'orders', 0, write_batch([Record(value=b'x' * 1000)]))
     produced = next(line for line in lines if '→ Produce' in line)
-    assert "header.client_id" in produced and "'kafka_scratch'" in produced and 'body.topic_data[0].partition_data[0].records' in produced
+    assert ("header.client_id" in produced and "'kafka_scratch'" in produced
+            and 'body.topic_data[0].partition_data[0].records' in produced)
     assert len(produced.splitlines()) < 60   # of a long field, the beginning
 
 
@@ -147,9 +154,11 @@ def test_texts_that_could_harm_a_terminal():
     assert '\x1b' not in lines[0] and '\n' not in lines[0] and 'evil' in lines[0]
 
 
-# --- What isn't ---------------------------------------------------------------------------------------------------------------
+# --- What isn't
+# ---------------------------------------------------------------------------------------------------------------
 
-SASL = {'listeners': 'SASL_PLAINTEXT://127.0.0.1:0', 'sasl.enabled.mechanisms': 'PLAIN,SCRAM-SHA-256', 'listener.name.sasl_plaintext.plain.sasl.jaas.config':
+SASL = {'listeners': 'SASL_PLAINTEXT://127.0.0.1:0', 'sasl.enabled.mechanisms': 'PLAIN,SCRAM-SHA-256',
+        'listener.name.sasl_plaintext.plain.sasl.jaas.config':
         f'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="{PASSWORD}";'}
 TOKEN = b'\0alice\0' + PASSWORD.encode()
 
@@ -162,7 +171,8 @@ def test_passwords_of_plain(full, password):
         lines, _ = traced(broker, full)
         connection = Connection('127.0.0.1', broker.port)
         connection.ask(sasl_handshake, SaslHandshakeRequest(mechanism='PLAIN'))
-        said, _ = connection.ask(sasl_authenticate, SaslAuthenticateRequest(auth_bytes=b'\0alice\0' + password.encode()))
+        said, _ = connection.ask(sasl_authenticate,
+                                 SaslAuthenticateRequest(auth_bytes=b'\0alice\0' + password.encode()))
         if password == PASSWORD:
             connection.ask(metadata, MetadataRequest())
             connection.ask(metadata, MetadataRequest())
@@ -180,12 +190,14 @@ def test_a_client_of_ours_that_logs_in(full):
     "With PLAIN the password itself travels; with SCRAM, what others could guess it from."
     with running_broker(**SASL) as broker:
         broker.server.note = lambda text: None
-        user = UserScramCredentialRecord(name='sam', mechanism=1, iterations=4096, salt=b'sea salt', stored_key=bytes(32), server_key=bytes(32))
+        user = UserScramCredentialRecord(name='sam', mechanism=1, iterations=4096, salt=b'sea salt',
+                                         stored_key=bytes(32), server_key=bytes(32))
         broker.call(broker.server.node.controller.write, [user])
         lines, _ = traced(broker, full)
         for mechanism, name in (('PLAIN', 'alice'), ('SCRAM-SHA-256', 'sam')):
             jaas = f'{MODULES[mechanism]} required username="{name}" password="{PASSWORD}";'
-            config = read_client_config(f'security.protocol=SASL_PLAINTEXT\nsasl.mechanism={mechanism}\nsasl.jaas.config={jaas}', 'a test')
+            config = read_client_config(
+                f'security.protocol=SASL_PLAINTEXT\nsasl.mechanism={mechanism}\nsasl.jaas.config={jaas}', 'a test')
             with Client(broker.bootstrap_servers, 5, functools.partial(SecureConnection, config=config)) as client:
                 if name == 'alice': refresh_metadata(client)
                 else:
@@ -227,8 +239,10 @@ def test_credentials_and_settings(full):
     with running_broker() as broker, broker.client() as client:
         lines, _ = traced(broker, full)
         ask_any_broker(client, alter_user_scram_credentials, AlterUserScramCredentialsRequest(
-            deletions=[], upsertions=[ScramCredentialUpsertion(name='alice', mechanism=1, iterations=4096, salt=salt, salted_password=salted)]))
-        settings = [AlterableConfig(name='listener.name.external.ssl.keystore.password', config_operation=0, value=PASSWORD),
+            deletions=[], upsertions=[ScramCredentialUpsertion(name='alice', mechanism=1, iterations=4096, salt=salt,
+                                                               salted_password=salted)]))
+        settings = [AlterableConfig(name='listener.name.external.ssl.keystore.password', config_operation=0,
+                                    value=PASSWORD),
                     AlterableConfig(name='log.retention.ms', config_operation=0, value='60000')]
         ask_any_broker(client, incremental_alter_configs, IncrementalAlterConfigsRequest(
             resources=[AlterConfigsResource(resource_type=BROKER, resource_name='1', configs=settings)]))
@@ -237,12 +251,15 @@ def test_credentials_and_settings(full):
     for secret in (salt, salted, PASSWORD.encode()): hidden_in(text, secret)
 
 
-# --- The command --------------------------------------------------------------------------------------------------------------
+# --- The command
+# --------------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize('option', ['--trace', '--trace=full'])
 def test_serve(tmp_path, option):
-    command = [sys.executable, '-m', 'kafka_scratch', 'serve', '--port', '0', '--log-dir', str(tmp_path/'logs'), '--set', 'num.partitions=4', option]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(PYTHONPATH=str(ROOT))) as process:
+    command = [sys.executable, '-m', 'kafka_scratch', 'serve', '--port', '0', '--log-dir', str(tmp_path/'logs'),
+               '--set', 'num.partitions=4', option]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env=environment(PYTHONPATH=str(ROOT))) as process:
         try:
             ready = process.stdout.readline()
             address = ready.split('://')[1].split(';')[0]
@@ -256,9 +273,12 @@ def test_serve(tmp_path, option):
 
 def test_serve_with_a_file(tmp_path):
     "`--trace server.properties` means the file, not a kind of trace; and what is typed goes before what is written."
-    (tmp_path/'server.properties').write_text(f'listeners=PLAINTEXT://127.0.0.1:1\nadvertised.listeners=PLAINTEXT://nowhere:1\nlog.dirs={tmp_path}/logs\n')
-    command = [sys.executable, '-m', 'kafka_scratch', 'serve', '--port', '0', '--trace', str(tmp_path/'server.properties')]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(PYTHONPATH=str(ROOT))) as process:
+    (tmp_path/'server.properties').write_text(
+        f'listeners=PLAINTEXT://127.0.0.1:1\nadvertised.listeners=PLAINTEXT://nowhere:1\nlog.dirs={tmp_path}/logs\n')
+    command = [sys.executable, '-m', 'kafka_scratch', 'serve', '--port', '0', '--trace',
+               str(tmp_path/'server.properties')]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env=environment(PYTHONPATH=str(ROOT))) as process:
         try:
             address = process.stdout.readline().split('://')[1].split(';')[0]
             with Client(address) as client: refresh_metadata(client)
@@ -270,16 +290,23 @@ def test_serve_with_a_file(tmp_path):
 
 def test_a_port_is_no_way_around_passwords(tmp_path):
     "`--port` stands in place of the file's listeners: not where they ask clients who they are."
-    (tmp_path/'server.properties').write_text(f'listeners=PLAINTEXT://127.0.0.1:1,SSL://127.0.0.1:2\nlog.dirs={tmp_path}/logs\n')
-    done = subprocess.run([sys.executable, '-m', 'kafka_scratch', 'serve', str(tmp_path/'server.properties'), '--port', '0'], capture_output=True, text=True,
+    (tmp_path/'server.properties').write_text(
+        f'listeners=PLAINTEXT://127.0.0.1:1,SSL://127.0.0.1:2\nlog.dirs={tmp_path}/logs\n')
+    done = subprocess.run([sys.executable, '-m', 'kafka_scratch', 'serve', str(tmp_path/'server.properties'), '--port',
+                           '0'], capture_output=True, text=True,
                           timeout=PATIENCE, env=environment(PYTHONPATH=str(ROOT)))
     assert done.returncode == 2 and 'would replace the listener SSL' in done.stderr and not (tmp_path/'logs').exists()
 
 
 @pytest.mark.parametrize('arguments, code, problem', [
-    (['--set', 'nonsense'], 2, "a setting is NAME=VALUE, not 'nonsense'"), (['--port', '70000'], 1, 'no listener'), (['--set', 'log.retention.ms=soon'], 1, 'log.retention.ms takes'),
-    (['--port', '0', '--set', 'listeners=SASL_SSL://127.0.0.1:0'], 2, 'SASL_SSL, by one for everybody'), (['--trace=loud', 'no-such-file'], 2, '--trace is short or full'), (['no-such-file'], 1, 'no-such-file'), (['--port', 'x'], 2, "'x' is no number")])
+    (['--set', 'nonsense'], 2, "a setting is NAME=VALUE, not 'nonsense'"), (['--port', '70000'], 1, 'no listener'),
+    (['--set', 'log.retention.ms=soon'], 1, 'log.retention.ms takes'),
+    (['--port', '0', '--set', 'listeners=SASL_SSL://127.0.0.1:0'], 2, 'SASL_SSL, by one for everybody'),
+    (['--trace=loud', 'no-such-file'], 2, '--trace is short or full'), (['no-such-file'], 1, 'no-such-file'),
+    (['--port', 'x'], 2, "'x' is no number")])
 def test_mistakes(tmp_path, arguments, code, problem):
-    done = subprocess.run([sys.executable, '-m', 'kafka_scratch', 'serve', '--log-dir', str(tmp_path/'logs'), *arguments], capture_output=True, text=True,
+    done = subprocess.run([sys.executable, '-m', 'kafka_scratch', 'serve', '--log-dir', str(tmp_path/'logs'),
+                           *arguments], capture_output=True, text=True,
                           timeout=PATIENCE, env=environment(PYTHONPATH=str(ROOT)))
-    assert done.returncode == code and problem in done.stderr and 'Traceback' not in done.stderr and not (tmp_path/'logs').exists()
+    assert (done.returncode == code and problem in done.stderr and 'Traceback' not in done.stderr
+            and not (tmp_path/'logs').exists())

@@ -1,4 +1,5 @@
-"""InitProducerId without a name: ids that nobody has had, across restarts; and idempotence, from the first request to the restart of the broker."""
+"""InitProducerId without a name: ids that nobody has had, across restarts; and idempotence, from the first request to
+the restart of the broker."""
 import json
 from pathlib import Path
 
@@ -20,22 +21,28 @@ def init(node, version=5, **request) -> InitProducerIdResponse:
     return answer_init_producer_id(InitProducerIdRequest(**{'transactional_id': None, **request}), Call(version, node))
 
 
-def send(node, producer_id: int, sequence: int, *values: bytes, epoch: int = 0, topic: str = 'pay', version: int = 11) -> tuple[int, int]:
+def send(node, producer_id: int, sequence: int, *values: bytes, epoch: int = 0, topic: str = 'pay',
+         version: int = 11) -> tuple[int, int]:
     "An error code and an offset."
     records = [Record(offset_delta=i, value=value) for i, value in enumerate(values)]
-    batch = write_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, base_timestamp=node.now(), max_timestamp=node.now())
+    batch = write_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence,
+                        base_timestamp=node.now(), max_timestamp=node.now())
     data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(index=0, records=batch)])
-    answer = answer_produce(ProduceRequest(acks=-1, topic_data=[data]), Call(version, node)).responses[0].partition_responses[0]
+    answer = answer_produce(ProduceRequest(acks=-1, topic_data=[data]),
+                            Call(version, node)).responses[0].partition_responses[0]
     return answer.error_code, answer.base_offset
 
 
-# --- Ids ----------------------------------------------------------------------------------------------------------------
+# --- Ids
+# ----------------------------------------------------------------------------------------------------------------
 
-@pytest.mark.parametrize('case', [json.loads(line) for line in EDGE.open() if '"init-producer-id' in line], ids=lambda case: case['name'])
+@pytest.mark.parametrize('case', [json.loads(line) for line in EDGE.open() if '"init-producer-id' in line],
+                         ids=lambda case: case['name'])
 def test_answers_are_kafkas(tmp_path, case):
     "The answers on record, byte for byte but for the id."
     node = small_node(tmp_path)
-    while init(node).producer_id + 1 < case['response_decoded']['producerId']: pass   # the real one had given out some before
+    # the real one had given out some before
+    while init(node).producer_id + 1 < case['response_decoded']['producerId']: pass
     if case['response_decoded']['producerId'] == 0: node = small_node(tmp_path/'new')
     assert node.answer(bytes.fromhex(case['request_hex'])[4:]).hex() == case['response_hex']
 
@@ -71,7 +78,8 @@ def test_a_disk_that_refuses(tmp_path, monkeypatch):
     def refuse(*_): raise StorageError('full')
     monkeypatch.setattr(node.controller, 'next_producer_ids', refuse)
     assert (init(node).error_code, init(node).producer_id) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, -1)
-    assert init(node, transactional_id='pay', transaction_timeout_ms=1000).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert init(node, transactional_id='pay',
+                transaction_timeout_ms=1000).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     monkeypatch.undo()
     assert init(node).producer_id == 0
 
@@ -88,12 +96,14 @@ def test_who_may_have_one(tmp_path):
     assert init(node).error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     allowed.add((Operation.WRITE, Resource.TOPIC, 'pay'))
     assert init(node).error_code == 0
-    assert init(node, transactional_id='t', transaction_timeout_ms=1000).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert init(node, transactional_id='t',
+                transaction_timeout_ms=1000).error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     allowed.add((Operation.WRITE, Resource.TRANSACTIONAL_ID, 't'))
     assert init(node, transactional_id='t', transaction_timeout_ms=1000).error_code == 0
 
 
-# --- Idempotence --------------------------------------------------------------------------------------------------------
+# --- Idempotence
+# --------------------------------------------------------------------------------------------------------
 
 def test_the_same_batch_again_and_again(tmp_path):
     "While the broker lives, after it was killed, and after it was stopped in order."
@@ -101,14 +111,19 @@ def test_the_same_batch_again_and_again(tmp_path):
     node = small_node(tmp_path)
     node.create({'pay': 1})
     producer_id = init(node).producer_id
-    assert [send(node, producer_id, sequence, b'a', b'b') for sequence in (0, 2, 4, 4, 2, 0)] == [(0, 0), (0, 2), (0, 4), (0, 4), (0, 2), (0, 0)]
+    assert [send(node, producer_id, sequence, b'a', b'b') for sequence in (0, 2, 4, 4, 2, 0)] == [(0, 0), (0, 2),
+        (0, 4), (0, 4), (0, 2), (0, 0)]
     node.crash()
     node = small_node(tmp_path)
-    assert [send(node, producer_id, sequence, b'a', b'b') for sequence in (4, 2, 0, 6)] == [(0, 4), (0, 2), (0, 0), (0, 6)]
+    assert [send(node, producer_id, sequence, b'a', b'b') for sequence in (4, 2, 0, 6)] == [(0, 4), (0, 2), (0, 0),
+        (0, 6)]
     end_logs(node.logs)
     node = small_node(tmp_path)
-    assert [send(node, producer_id, sequence, b'a', b'b') for sequence in (6, 8, 6, 10)] == [(0, 6), (0, 8), (0, 6), (0, 10)]   # the last one is in the snapshot
-    assert send(node, producer_id, 4, b'a', b'b')[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER                                 # those before it are not
+    # the last one is in the snapshot
+    assert [send(node, producer_id, sequence, b'a', b'b') for sequence in (6, 8, 6, 10)] == [(0, 6), (0, 8), (0, 6),
+        (0, 10)]
+    # those before it are not
+    assert send(node, producer_id, 4, b'a', b'b')[0] == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert node.partition('pay').end_offset == 12
 
 
@@ -135,9 +150,11 @@ def test_with_a_client(tmp_path, client):
             else:
                 from kafka import KafkaProducer
                 producer = KafkaProducer(bootstrap_servers=boot, enable_idempotence=True)
-                for future in [producer.send('pay', f'{life} {number}'.encode()) for number in range(100)]: future.get(10)
+                for future in [producer.send('pay', f'{life} {number}'.encode()) for number in range(100)]:
+                    future.get(10)
                 producer.close()
-    stored = [batch for path in sorted((tmp_path/'logs').glob('pay-*/*.log')) for batch in read_batches(path.read_bytes())]
+    stored = [batch for path in sorted((tmp_path/'logs').glob('pay-*/*.log')) for batch
+              in read_batches(path.read_bytes())]
     assert sum(batch.header.record_count for batch in stored) == 200
     ids = {batch.header.producer_id for batch in stored}
     assert len(ids) == 2 and min(ids) >= 0   # each life its own

@@ -1,7 +1,10 @@
-"""Transactions: what Apache Kafka 4.1.1 wrote into its logs in long conversations, and what is left of ours after a crash.
+"""Transactions: what Apache Kafka 4.1.1 wrote into its logs in long conversations, and what is left of ours after a
+crash.
 
-The conversations are in `fixtures/wire/recorded/transactions-tv*.jsonl`: three times nearly the same one, with a Kafka whose cluster has agreed
-on level 0, 1 or 2 of `transaction.version`. They are held again here; `conversations/test_recorded.py` compares the answers.
+The conversations are in `fixtures/wire/recorded/transactions-tv*.jsonl`: three times nearly the same one, with a Kafka
+whose cluster has agreed
+on level 0, 1 or 2 of `transaction.version`. They are held again here; `conversations/test_recorded.py` compares the
+answers.
 """
 from pathlib import Path
 
@@ -27,7 +30,8 @@ LEVELS = 0, 1, 2
 TOPICS = {'tx.a': 3, 'tx.b': 1}
 
 
-# --- The same conversations ---------------------------------------------------------------------------------------------
+# --- The same conversations
+# ---------------------------------------------------------------------------------------------
 
 @pytest.fixture(params=LEVELS)
 def talked(request, tmp_path):
@@ -40,7 +44,8 @@ def talked(request, tmp_path):
 
 
 def transaction_log(raw: bytes) -> list:
-    "The records of a transaction log, without times; the epochs between 1 and the last ones of x, y and z are left out."
+    """The records of a transaction log, without times; the epochs between 1 and the last ones of x, y and z are left
+    out."""
     found = []
     for record in (record for batch in read_batches(raw) for record in read_records(batch)):
         name, version = TransactionLogKey.decode(record.key, 0, 2).transactional_id, Int16.read(record.value, 0)[0]
@@ -66,11 +71,13 @@ def test_logs_are_kafkas(talked, name):
     node, level = talked
     ours = batches(Path(node.partition(name).active.path).read_bytes())
     kafkas = batches((RECORDED/f'transactions-tv{level}.{name}-0.log').read_bytes())
-    if name == '__consumer_offsets': ours, kafkas = ([b[:5] for b in each] for each in (ours, kafkas))   # values hold times
+    # values hold times
+    if name == '__consumer_offsets': ours, kafkas = ([b[:5] for b in each] for each in (ours, kafkas))
     assert ours == kafkas
 
 
-# --- Whoever crashes in between -----------------------------------------------------------------------------------------
+# --- Whoever crashes in between
+# -----------------------------------------------------------------------------------------
 
 BOTH = {('left', 0), ('right', 0)}
 
@@ -92,7 +99,8 @@ class Plug:
 def send(node: Node, topic: str, txn, sequence: int = 0, value: bytes = b'x'):
     from kafka_scratch.apis.produce import store
     from kafka_scratch.log.validator import header_of
-    batch = write_batch([Record(value=value)], attributes=TRANSACTIONAL, producer_id=txn.producer_id, producer_epoch=txn.producer_epoch,
+    batch = write_batch([Record(value=value)], attributes=TRANSACTIONAL, producer_id=txn.producer_id,
+                        producer_epoch=txn.producer_epoch,
                         base_sequence=sequence, base_timestamp=node.now(), max_timestamp=node.now())
     store(node.logs.find(node.image.topics[topic], 0), batch, header_of(batch), node.now())
 
@@ -100,8 +108,10 @@ def send(node: Node, topic: str, txn, sequence: int = 0, value: bytes = b'x'):
 def commit_offset(node: Node, txn, offset: int, version: int = 3) -> int:
     from kafka_scratch.transactions.apis import TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic
     from kafka_scratch.transactions.apis import answer_txn_offset_commit
-    topic = TxnOffsetCommitRequestTopic(name='left', partitions=[TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata='')])
-    request = TxnOffsetCommitRequest(transactional_id=txn.transactional_id, producer_id=txn.producer_id, producer_epoch=txn.producer_epoch,
+    topic = TxnOffsetCommitRequestTopic(name='left', partitions=[TxnOffsetCommitRequestPartition(partition_index=0,
+        committed_offset=offset, committed_metadata='')])
+    request = TxnOffsetCommitRequest(transactional_id=txn.transactional_id, producer_id=txn.producer_id,
+                                     producer_epoch=txn.producer_epoch,
                                      group_id='g', topics=[topic])
     return answer_txn_offset_commit(request, Call(version, node)).topics[0].partitions[0].error_code
 
@@ -115,7 +125,8 @@ def visible(node: Node, topic: str) -> list[bytes]:
     for batch in read_batches(got.records):
         while aborted and aborted[0].first_offset <= batch.last_offset: dropping.add(aborted.pop(0).producer_id)
         if batch.control: dropping.discard(batch.header.producer_id)
-        elif not (batch.transactional and batch.header.producer_id in dropping): values += [record.value for record in read_records(batch)]
+        elif not (batch.transactional and batch.header.producer_id in dropping):
+            values += [record.value for record in read_records(batch)]
     return values
 
 
@@ -138,7 +149,8 @@ def begin(node: Node, value: bytes, offset: int):
 @pytest.mark.parametrize('committed', [True, False])
 @pytest.mark.parametrize('level', [0, 2])
 def test_a_crash_at_every_write(tmp_path, monkeypatch, committed, client_transaction_version, level):
-    "To end a transaction takes five appends here. Whichever is the last: both topics and the offsets agree in the end, and so do readers."
+    """To end a transaction takes five appends here. Whichever is the last: both topics and the offsets agree in the
+    end, and so do readers."""
     for appends in range(6):
         node = small_node(tmp_path/str(appends))
         node.create({'left': 1, 'right': 1}, level)
@@ -153,7 +165,8 @@ def test_a_crash_at_every_write(tmp_path, monkeypatch, committed, client_transac
         node = small_node(tmp_path/str(appends), node.clock)
         known = node.transactions.transactions['pay']
         if not appends:
-            assert STATES[known.state] == 'Ongoing' and node.partition('left').stable_offset == 2 and not visible(node, 'left')[1:]
+            assert STATES[known.state] == 'Ongoing' and node.partition('left').stable_offset == 2 and not visible(node,
+                'left')[1:]
             node.turn_clock(60_000)
             known = node.transactions.transactions['pay']
         counts = committed and appends > 0
@@ -206,7 +219,8 @@ def test_a_disk_that_refuses_once(tmp_path, monkeypatch, appends):
         end_transaction(node.transactions, *txn[:3], True, 0)
         if appends:
             assert node.transactions.is_ending(txn.producer_id) and node.notes
-            assert refusal(add_partitions_to_transaction, node.transactions, *txn[:3], {('left', 0)}) == ErrorCode.CONCURRENT_TRANSACTIONS
+            assert refusal(add_partitions_to_transaction, node.transactions, *txn[:3],
+                           {('left', 0)}) == ErrorCode.CONCURRENT_TRANSACTIONS
             assert refusal(node.transactions.init_producer_id, 'pay', 60_000) == ErrorCode.CONCURRENT_TRANSACTIONS
             assert commit_offset(node, txn, 7) == ErrorCode.CONCURRENT_TRANSACTIONS
             node.turn_clock(1000)
@@ -216,7 +230,8 @@ def test_a_disk_that_refuses_once(tmp_path, monkeypatch, appends):
 
 @pytest.mark.parametrize('messages, safe', [(1, True), (2**63 - 1, False)])
 def test_every_step_is_on_the_disk_before_the_next(tmp_path, monkeypatch, messages, safe):
-    "If that is what `flush.messages` asks for: the decision, the markers, that they are written; and what groups commit."
+    """If that is what `flush.messages` asks for: the decision, the markers, that they are written; and what groups
+    commit."""
     node, steps = small_node(tmp_path, settings=f'log.flush.interval.messages={messages}\n'), []
     node.create({'left': 1, 'right': 1})
     txn = begin(node, b'x', 1)
@@ -227,12 +242,14 @@ def test_every_step_is_on_the_disk_before_the_next(tmp_path, monkeypatch, messag
     monkeypatch.setattr(Logs, 'append_own', watched)
     end_transaction(node.transactions, *txn[:3], True, 0)
     node.groups.write('g', [(OffsetCommitKey(group='g', topic='left', partition=0), OffsetCommitValue(offset=1))])
-    assert steps == [(topic, safe) for topic in ('__transaction_state', '__consumer_offsets', 'left', 'right', '__transaction_state', '__consumer_offsets')]
+    assert steps == [(topic, safe) for topic in ('__transaction_state', '__consumer_offsets', 'left', 'right',
+                                                 '__transaction_state', '__consumer_offsets')]
 
 
 @pytest.mark.parametrize('good', range(4))
 def test_a_disk_that_refuses_for_a_while(tmp_path, monkeypatch, good):
-    "Every second another try: where a marker is already, there is no second one, and only the first try is worth a note."
+    """Every second another try: where a marker is already, there is no second one, and only the first try is worth a
+    note."""
     node = small_node(tmp_path)
     node.create({'left': 1, 'right': 1})
     txn, appends = begin(node, b'x', 1), []
@@ -248,7 +265,8 @@ def test_a_disk_that_refuses_for_a_while(tmp_path, monkeypatch, good):
     node.turn_clock(1000)
     assert node.transactions.transactions['pay'].state == COMPLETE_COMMIT and not node.transactions.marked
     for topic in ('left', 'right'):
-        assert [batch.control for batch in read_batches(Path(node.partition(topic).active.path).read_bytes())] == [False, True]
+        assert [batch.control for batch
+                in read_batches(Path(node.partition(topic).active.path).read_bytes())] == [False, True]
     end_transaction(node.transactions, *begin(node, b'y', 2)[:3], True, 0)   # and the next one has its own markers
     assert visible(node, 'left') == visible(node, 'right') == [b'x', b'y'] and committed_offset(node) == 2
 
@@ -274,11 +292,13 @@ def test_a_record_that_cannot_be_read(tmp_path, spoil):
     node.transactions.store.write(0, [(write_key(TransactionLogKey(transactional_id='pay')), spoil(value))])
     node.crash()
     node = small_node(tmp_path, node.clock)
-    assert node.transactions.transactions['pay'].producer_epoch == known.producer_epoch and "can't be read" in node.notes[0]
+    assert (node.transactions.transactions['pay'].producer_epoch == known.producer_epoch
+            and "can't be read" in node.notes[0])
 
 
 def test_a_transaction_log_that_cannot_be_read_to_its_end(tmp_path):
-    "A transaction is complete, and the next one of its producer is open. The record that says so is damaged: the markers are not written again."
+    """A transaction is complete, and the next one of its producer is open. The record that says so is damaged: the
+    markers are not written again."""
     node = small_node(tmp_path)
     node.create({'left': 1, 'right': 1}, 0)
     txn = node.transactions.init_producer_id('pay', 60_000)
@@ -301,7 +321,8 @@ def test_a_transaction_log_that_cannot_be_read_to_its_end(tmp_path):
     with pytest.raises(StorageError): end_transaction(node.transactions, *txn[:3], True, 0)
     with pytest.raises(StorageError): add_partitions_to_transaction(node.transactions, *txn[:3], {('left', 0)})
     with pytest.raises(StorageError): node.transactions.init_producer_id('pay', 60_000)
-    assert node.transactions.admit(*txn[:3], [('right', 0)], True, True) == {('right', 0): ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    assert node.transactions.admit(*txn[:3], [('right', 0)], True, True) == {('right',
+        0): ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
 
 def test_patterns_of_names(tmp_path):
@@ -316,7 +337,8 @@ def test_patterns_of_names(tmp_path):
     assert len(listed(None)[1]) == len(listed('')[1]) == 3 and listed('(')[0] == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
-# --- Time ---------------------------------------------------------------------------------------------------------------
+# --- Time
+# ---------------------------------------------------------------------------------------------------------------
 
 def test_a_transaction_that_takes_too_long(tmp_path):
     node = small_node(tmp_path)
@@ -332,7 +354,8 @@ def test_a_transaction_that_takes_too_long(tmp_path):
 
 @pytest.mark.parametrize('level', LEVELS)
 def test_time_runs_out_in_the_last_epoch(tmp_path, level):
-    "The epoch that fences is nobody's. (Kafka 4.1.1 gives it to a producer that aborts late, and can't end that producer's next transaction.)"
+    """The epoch that fences is nobody's. (Kafka 4.1.1 gives it to a producer that aborts late, and can't end that
+    producer's next transaction.)"""
     node = small_node(tmp_path)
     node.create(TOPICS, level)
     txn = node.transactions.init_producer_id('pay', 10_000)
@@ -378,14 +401,16 @@ def test_many_transactions_leave_few_timers(tmp_path):
 
 def test_names_expire(tmp_path):
     "A week after the last word; but not in the middle of something."
-    node = small_node(tmp_path, settings='transactional.id.expiration.ms=10000\ntransaction.remove.expired.transaction.cleanup.interval.ms=1000\n')
+    node = small_node(tmp_path,
+                      settings='transactional.id.expiration.ms=10000\ntransaction.remove.expired.transaction.cleanup.interval.ms=1000\n')
     node.create({'left': 1})
     for name in ('idle', 'open'): node.transactions.init_producer_id(name, 60_000)
     open_ = node.transactions.transactions['open']
     add_partitions_to_transaction(node.transactions, *open_[:3], {('left', 0)})
     node.turn_clock(11_000)
     assert list(node.transactions.transactions) == ['open']
-    assert node.transactions.init_producer_id('idle', 60_000).producer_id > open_.producer_id   # as if it had never been
+    # as if it had never been
+    assert node.transactions.init_producer_id('idle', 60_000).producer_id > open_.producer_id
     node.crash()
     node = small_node(tmp_path, node.clock)
     assert {name: txn.state for name, txn in node.transactions.transactions.items()} == {'open': ONGOING, 'idle': 0}
@@ -397,7 +422,8 @@ def test_settings(tmp_path):
     assert not refusal(node.transactions.init_producer_id, 'pay', 1000)
 
 
-# --- Odds and ends ------------------------------------------------------------------------------------------------------
+# --- Odds and ends
+# ------------------------------------------------------------------------------------------------------
 
 def test_a_topic_that_is_gone(tmp_path):
     "Nobody will read there, so nobody needs a marker."
@@ -411,15 +437,19 @@ def test_a_topic_that_is_gone(tmp_path):
 
 
 def test_markers_of_an_earlier_coordinator(tmp_path):
-    "A log that has seen a higher epoch of the coordinator (when Kafka led the transaction log, perhaps) still takes our markers: there is no other coordinator."
+    """A log that has seen a higher epoch of the coordinator (when Kafka led the transaction log, perhaps) still takes
+    our markers: there is no other coordinator."""
     from kafka_scratch.transactions.coordinator import TxnMarkerEntry, write_marker
     node = small_node(tmp_path)
     node.create({'left': 1, 'right': 1})
     txn = node.transactions.init_producer_id('pay', 60_000)
     assert write_marker(node, node.groups, 'left', 0, TxnMarkerEntry(txn.producer_id, 0, True, 7), node.now()) == 0
-    assert write_marker(node, node.groups, 'left', 0, TxnMarkerEntry(txn.producer_id, 0, True, 6), node.now()) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert write_marker(node, node.groups, 'left', 0, TxnMarkerEntry(txn.producer_id, 0, True, 6),
+                        node.now()) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
     end_transaction(node.transactions, *begin(node, b'x', 1)[:3], True, 0)
-    assert visible(node, 'left') == visible(node, 'right') == [b'x'] and node.partition('left').producers.producers[txn.producer_id].coordinator_epoch == 7
+    assert visible(node, 'left') == visible(node,
+                                            'right') == [b'x'] and node.partition(
+                                                'left').producers.producers[txn.producer_id].coordinator_epoch == 7
 
 
 def test_the_shortcut_asks_too(tmp_path):
@@ -431,7 +461,8 @@ def test_the_shortcut_asks_too(tmp_path):
     node.create({'left': 1, 'right': 1}, 2)
     txn, fast = node.transactions.init_producer_id('pay', 60_000), fast_for(node)
     def produce(sequence, epoch=0, name='pay', attributes=TRANSACTIONAL, version=11):
-        batch = write_batch([Record(value=b'x')], attributes=attributes, producer_id=txn.producer_id, producer_epoch=epoch, base_sequence=sequence,
+        batch = write_batch([Record(value=b'x')], attributes=attributes, producer_id=txn.producer_id,
+                            producer_epoch=epoch, base_sequence=sequence,
                             base_timestamp=node.now(), max_timestamp=node.now())
         data = TopicProduceData(name='left', partition_data=[PartitionProduceData(index=0, records=batch)])
         frame = RequestHeader(api_key=0, api_version=version, correlation_id=1, client_id='me').encode(2)
@@ -475,19 +506,25 @@ def test_who_may(tmp_path):
     place = t.AddPartitionsToTxnTopic(name='left', partitions=[0])
     def error_of(answer, path): return eval('answer.' + path)
     add = t.AddPartitionsToTxnRequest(v3_and_below_transactional_id='pay', v3_and_below_topics=[place])
-    assert error_of(t.answer_add_partitions_to_txn(add, Call(3, node)), 'results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code') == 53
+    assert error_of(t.answer_add_partitions_to_txn(add, Call(3, node)),
+                    'results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code') == 53
     assert t.answer_add_partitions_to_txn(t.AddPartitionsToTxnRequest(), Call(4, node)).error_code == 31
-    node.authorizer = lambda caller, operation, *_: operation == Operation.CLUSTER_ACTION   # a broker asks for its clients
+    # a broker asks for its clients
+    node.authorizer = lambda caller, operation, *_: operation == Operation.CLUSTER_ACTION
     txn = t.AddPartitionsToTxnTransaction(transactional_id='pay', producer_epoch=0, topics=[place])
     answer = t.answer_add_partitions_to_txn(t.AddPartitionsToTxnRequest(transactions=[txn]), Call(4, node))
-    assert error_of(answer, 'results_by_transaction[0].topic_results[0].results_by_partition[0].partition_error_code') == 0
+    assert error_of(
+        answer, 'results_by_transaction[0].topic_results[0].results_by_partition[0].partition_error_code') == 0
     node.authorizer = lambda *_: False
-    assert t.answer_add_offsets_to_txn(t.AddOffsetsToTxnRequest(transactional_id='pay', group_id='g'), Call(3, node)).error_code == 53
+    assert t.answer_add_offsets_to_txn(t.AddOffsetsToTxnRequest(transactional_id='pay', group_id='g'),
+                                       Call(3, node)).error_code == 53
     assert t.answer_end_txn(t.EndTxnRequest(transactional_id='pay'), Call(4, node)).error_code == 53
     marker = admin.WritableTxnMarker(topics=[admin.WritableTxnMarkerTopic(name='left', partition_indexes=[0])])
-    assert error_of(admin.answer_write_txn_markers(admin.WriteTxnMarkersRequest(markers=[marker]), Call(1, node)), 'markers[0].topics[0].partitions[0].error_code') == 31
+    assert error_of(admin.answer_write_txn_markers(admin.WriteTxnMarkersRequest(markers=[marker]), Call(1, node)),
+                    'markers[0].topics[0].partitions[0].error_code') == 31
     assert admin.answer_list_transactions(admin.ListTransactionsRequest(), Call(0, node)).transaction_states == []
-    assert admin.answer_describe_transactions(admin.DescribeTransactionsRequest(transactional_ids=['pay']), Call(0, node)).transaction_states[0].error_code == 53
+    assert admin.answer_describe_transactions(admin.DescribeTransactionsRequest(transactional_ids=['pay']),
+                                              Call(0, node)).transaction_states[0].error_code == 53
     asked = admin.DescribeProducersRequest(topics=[admin.TopicRequest(name='left', partition_indexes=[0])])
     assert error_of(admin.answer_describe_producers(asked, Call(0, node)), 'topics[0].partitions[0].error_code') == 29
     txn = node.transactions.transactions['pay']

@@ -1,12 +1,17 @@
-"""Producers and the broker are killed and started again, at random: nothing is there twice, and no transaction is lost or half visible.
+"""Producers and the broker are killed and started again, at random: nothing is there twice, and no transaction is lost
+or half visible.
 
-Four workers write at the same time (`transaction_workers.py`): an idempotent producer, transactional ones of librdkafka and of kafka-python,
-and one that reads a topic and writes another, with its offsets in the transaction. Any of them, and the broker, may get a SIGKILL at any
-moment. In the end all is calm, each name is taken over once more (so that what was left open is aborted), and consumers of committed records
+Four workers write at the same time (`transaction_workers.py`): an idempotent producer, transactional ones of librdkafka
+and of kafka-python,
+and one that reads a topic and writes another, with its offsets in the transaction. Any of them, and the broker, may get
+a SIGKILL at any
+moment. In the end all is calm, each name is taken over once more (so that what was left open is aborted), and consumers
+of committed records
 read everything:
 
 - a record that was acknowledged to the idempotent producer is there once; one that wasn't, at most once; and in order;
-- of a transaction, all records are there, once, or none: all if it was told that it is committed, none if it was aborted;
+- of a transaction, all records are there, once, or none: all if it was told that it is committed, none if it was
+aborted;
 - what went in came out, once.
 
 KAFKA_SCRATCH_SEED changes the course of events, KAFKA_SCRATCH_SECONDS their length.
@@ -41,7 +46,8 @@ class World:
     "A broker, its workers, and what happens to them."
     def __init__(self, directory: Path, seed: int):
         self.directory, self.chance, self.port, self.started = directory, random.Random(seed), free_port(), 0
-        self.file = properties(directory/'server.properties', node_id=1, listeners=f'PLAINTEXT://127.0.0.1:{self.port}', log_dirs=directory/'logs',
+        self.file = properties(directory/'server.properties', node_id=1, listeners=f'PLAINTEXT://127.0.0.1:{self.port}',
+                               log_dirs=directory/'logs',
                                internal_segment_bytes=60_000)
         self.workers, self.born, self.kills = {}, {}, collections.Counter()   # born: when, and how much was done before
         self.start_broker()
@@ -50,9 +56,11 @@ class World:
 
     def start_worker(self, name: str):
         self.started += 1
-        arguments = [sys.executable, SCRIPT, WORKERS[name], self.port, self.journal(name), self.chance.randrange(10**6), name]
+        arguments = [sys.executable, SCRIPT, WORKERS[name], self.port, self.journal(name), self.chance.randrange(10**6),
+                     name]
         with open(self.directory/f'{name}-{self.started}.err', 'wb') as errors:
-            self.workers[name] = subprocess.Popen(list(map(str, arguments)), stdout=errors, stderr=errors, env=environment())
+            self.workers[name] = subprocess.Popen(list(map(str, arguments)), stdout=errors, stderr=errors,
+                                                  env=environment())
         self.born[name] = time.monotonic(), self.done(name)
 
     def done(self, name: str) -> int: return sum(line[0] != 'begin' for line in self.notes(name) if line)
@@ -96,7 +104,8 @@ class World:
 
 def read(port: int, *topics: str) -> dict[str, list[tuple[int, str]]]:
     "Every committed record: (partition, value), in order, up to the end."
-    consumer = confluent_kafka.Consumer({'bootstrap.servers': f'127.0.0.1:{port}', 'group.id': 'reader', 'isolation.level': 'read_committed',
+    consumer = confluent_kafka.Consumer({'bootstrap.servers': f'127.0.0.1:{port}', 'group.id': 'reader',
+                                         'isolation.level': 'read_committed',
                                          'enable.partition.eof': True, 'enable.auto.commit': False})
     places = [confluent_kafka.TopicPartition(topic, number, 0) for topic in topics for number in range(TOPICS[topic])]
     consumer.assign(places)
@@ -113,7 +122,8 @@ def read(port: int, *topics: str) -> dict[str, list[tuple[int, str]]]:
 def read_with_python(port: int, topic: str) -> list[str]:
     "The same by kafka-python."
     from kafka import KafkaConsumer, TopicPartition
-    consumer = KafkaConsumer(bootstrap_servers=f'127.0.0.1:{port}', isolation_level='read_committed', consumer_timeout_ms=2000, auto_offset_reset='earliest')
+    consumer = KafkaConsumer(bootstrap_servers=f'127.0.0.1:{port}', isolation_level='read_committed',
+                             consumer_timeout_ms=2000, auto_offset_reset='earliest')
     consumer.assign([TopicPartition(topic, number) for number in range(TOPICS[topic])])
     found = [message.value.decode() for message in consumer]
     consumer.close()
@@ -123,7 +133,8 @@ def read_with_python(port: int, topic: str) -> list[str]:
 def check_single(notes: list[list[str]], records: list[tuple[int, str]]):
     "Each record at most once, each that was acknowledged, and in order as long as one process sent them."
     numbers = [int(value.split('/')[1]) for _, value in records]
-    assert len(numbers) == len(set(numbers)), f'twice: {[number for number, count in collections.Counter(numbers).items() if count > 1][:10]}'
+    assert len(numbers) == len(
+        set(numbers)), f'twice: {[number for number, count in collections.Counter(numbers).items() if count > 1][:10]}'
     told = {int(number) for word, number in notes if word == 'stored'}
     assert told <= set(numbers), f'acknowledged and lost: {sorted(told - set(numbers))[:10]}'
     for partition in range(2):
@@ -140,7 +151,8 @@ def check_transactions(name: str, notes: list[list[str]], records: dict[str, lis
             _, number, part, size = value.split('/')
             seen[topic][int(number), int(size)].append(int(part))
     for topic, found in seen.items():
-        for (number, size), parts in found.items(): assert sorted(parts) == list(range(size)), f'{topic}: of {number} there are {sorted(parts)} of {size}'
+        for (number, size), parts in found.items():
+            assert sorted(parts) == list(range(size)), f'{topic}: of {number} there are {sorted(parts)} of {size}'
     assert seen['left'].keys() == seen['right'].keys(), f'half visible: {seen["left"].keys() ^ seen["right"].keys()}'
     visible = {number for number, _ in seen['left']}
     committed, aborted = ({int(line[1]) for line in notes if line[0] == word} for word in ('committed', 'aborted'))
@@ -155,7 +167,8 @@ def test_nothing_twice_nothing_half(tmp_path):
     boot = f'127.0.0.1:{world.port}'
     try:
         admin = AdminClient({'bootstrap.servers': boot})
-        for future in admin.create_topics([NewTopic(name, count, 1) for name, count in TOPICS.items()]).values(): future.result(10)
+        for future in admin.create_topics([NewTopic(name, count, 1) for name, count in TOPICS.items()]).values():
+            future.result(10)
         feeder = confluent_kafka.Producer({'bootstrap.servers': boot, 'enable.idempotence': True})
         for number in range(FED): feeder.produce('in', f'item {number}', partition=number % 2)
         assert feeder.flush(10) == 0
@@ -177,14 +190,17 @@ def test_nothing_twice_nothing_half(tmp_path):
         records = read(world.port, *TOPICS)
         notes = {name: world.notes(name) for name in WORKERS}
         counts = {'single': check_single(notes['single'], records['single'])}
-        for name in ('pay-c', 'pay-k'): counts[name] = check_transactions(name, notes[name], {topic: records[topic] for topic in ('left', 'right')})
+        for name in ('pay-c', 'pay-k'):
+            counts[name] = check_transactions(name, notes[name], {topic: records[topic] for topic in ('left', 'right')})
         assert sorted(value for _, value in records['out']) == sorted(f'item {number}' for number in range(FED))
-        for topic in ('left', 'out'): assert sorted(read_with_python(world.port, topic)) == sorted(value for _, value in records[topic])
+        for topic in ('left', 'out'):
+            assert sorted(read_with_python(world.port, topic)) == sorted(value for _, value in records[topic])
         print(f'seed {SEED}: killed {dict(world.kills)}, acknowledged {counts}, {time.monotonic() - start:.0f} s')
         assert counts['single'] > 20 and counts['pay-c'] > 5 and counts['pay-k'] > 2 and world.kills['broker'] >= 2
         world.broker.check_end()
     except BaseException as problem:
-        problem.add_note(f'KAFKA_SCRATCH_SEED={SEED} KAFKA_SCRATCH_SECONDS={SECONDS:g}, killed so far: {dict(world.kills)}')
+        problem.add_note(
+            f'KAFKA_SCRATCH_SEED={SEED} KAFKA_SCRATCH_SECONDS={SECONDS:g}, killed so far: {dict(world.kills)}')
         for path in sorted(tmp_path.glob('*.err')):
             if text := path.read_text(errors='replace').strip(): print(path.name, text[-600:])
         print('the broker says:', world.broker.stderr[-2000:])

@@ -1,7 +1,9 @@
 """Our declarations say what Kafka's own schema files say.
 
-Three sources, none of them ours: the schemas inside the installed kafka-python (for requests, responses and headers), a digest of those in
-Kafka 4.1.1 (for the records in logs; `fixtures/schemas`), and Kafka's jars themselves, if they are there. A source may be of another Kafka
+Three sources, none of them ours: the schemas inside the installed kafka-python (for requests, responses and headers), a
+digest of those in
+Kafka 4.1.1 (for the records in logs; `fixtures/schemas`), and Kafka's jars themselves, if they are there. A source may
+be of another Kafka
 than the one we follow, so the promise is: every version that we declare exists there, and looks the same.
 """
 import json
@@ -42,7 +44,8 @@ def test_everything_is_as_the_jars_have_it(name): check((CALLS | HEADERS | METAD
 @needs_jars
 def test_the_digest_is_what_the_jars_say():
     schemas = of_jars()
-    assert of_digest() == {name: digest(schema) for name, schema in schemas.items() if schema['type'] == 'metadata' or name in CONTROL}
+    assert of_digest() == {name: digest(schema) for name,
+                           schema in schemas.items() if schema['type'] == 'metadata' or name in CONTROL}
 
 
 def test_a_request_and_its_response_have_the_same_versions():
@@ -63,7 +66,8 @@ def test_api_names_are_those_of_the_jars():
     assert named == {key: name + 'Request' for key, name in enumerate(API_NAMES)}
 
 
-OLD_NAMES = {-1: 'UNKNOWN', 0: 'NO_ERROR', 6: 'NOT_LEADER_FOR_PARTITION', 10: 'MESSAGE_SIZE_TOO_LARGE', 17: 'INVALID_TOPIC',
+OLD_NAMES = {-1: 'UNKNOWN', 0: 'NO_ERROR', 6: 'NOT_LEADER_FOR_PARTITION', 10: 'MESSAGE_SIZE_TOO_LARGE',
+             17: 'INVALID_TOPIC',
              39: 'INVALID_REPLICATION_ASSIGNMENT'}
 
 def test_error_names_are_those_of_kafka_python():
@@ -79,11 +83,14 @@ def test_a_wrong_declaration_is_noticed():
     "The comparison itself can fail: for each fact that is altered in the source."
     sources = of_digest() | of_kafka_python()
     unknown = {name for name in METADATA | CALLS | HEADERS if name not in sources}
-    assert unknown == {f'ConsumerGroup{what}{way}' for what in ('Heartbeat', 'Describe') for way in ('Request', 'Response')}   # not in kafka-python
+    # not in kafka-python
+    assert unknown == {f'ConsumerGroup{what}{way}' for what in ('Heartbeat', 'Describe') for way in ('Request',
+        'Response')}
     for name, cls in (METADATA | CALLS | HEADERS).items():
         if not cls.FIELDS or name in unknown: continue
         source = sources[name]
-        for key, other in (('name', 'Another'), ('type', 'float64'), ('versions', '7+'), ('default', '77'), ('nullableVersions', 'other')):
+        for key, other in (('name', 'Another'), ('type', 'float64'), ('versions', '7+'), ('default', '77'),
+                           ('nullableVersions', 'other')):
             altered = json.loads(json.dumps(source))
             first = altered['fields'][0]
             nullable = '0+' if version_range(first.get('nullableVersions', 'none')) == range(0) else 'none'

@@ -1,6 +1,7 @@
 """What holds for all values and all bytes.
 
-Whatever can be said in a message can be written and read again. Whatever comes in from outside is understood or refused with the package's
+Whatever can be said in a message can be written and read again. Whatever comes in from outside is understood or refused
+with the package's
 own error, that says where; it costs no more memory than it is long, and two ways of reading never disagree.
 """
 import importlib
@@ -32,11 +33,13 @@ from kafka_scratch.cluster.image import replay_value
 from kafka_scratch.cluster.image_json import image_json
 from kafka_scratch.wire.inspector import Inspection, inspect
 from kafka_scratch.cluster.metadata_log import MetadataLog
-from kafka_scratch.cluster.records import (RECORD_TYPES, ClientQuotaRecord, EntityData, TopicRecord, explain_metadata_value, read_value,
+from kafka_scratch.cluster.records import (RECORD_TYPES, ClientQuotaRecord, EntityData, TopicRecord,
+                                           explain_metadata_value, read_value,
                                             write_value)
 from kafka_scratch.wire.primitives import *
 from kafka_scratch.wire.primitives import Fixed, Prefixed, UuidType, VariableLength
-from kafka_scratch.log.records import (CONTROL, HEADER_SIZE, Batch, ControlKey, LoggedRecord, Record, RecordHeader, explain_segment,
+from kafka_scratch.log.records import (CONTROL, HEADER_SIZE, Batch, ControlKey, LoggedRecord, Record, RecordHeader,
+                                       explain_segment,
                                    read_batches, read_records, value_spans, write_batch)
 from kafka_scratch.wire.schema import NEWEST, Codec, Message, explain, read_plain, write_plain
 
@@ -48,19 +51,25 @@ few, some = budget(6), budget(15)   # for what is tried with every message, of w
 
 def declared() -> list[Codec]:
     "A codec for each version of each message in the package; of those that never end, the first two and the last."
-    names = [module.name for module in pkgutil.walk_packages(kafka_scratch.__path__, 'kafka_scratch.') if '.spark' not in module.name and '._' not in module.name]
+    names = [module.name for module in pkgutil.walk_packages(kafka_scratch.__path__,
+                                                             'kafka_scratch.') if '.spark' not in module.name
+                                                             and '._' not in module.name]
     everything = [value for name in names for value in vars(importlib.import_module(name)).values()]
-    found = {value for value in everything if isinstance(value, type) and issubclass(value, Message) and value is not Message}
-    nested = {kind for cls in found for f in cls.FIELDS for kind in [getattr(f.type, 'element', f.type)] if isinstance(kind, type)}
+    found = {value for value in everything if isinstance(value, type) and issubclass(value,
+        Message) and value is not Message}
+    nested = {kind for cls in found for f in cls.FIELDS for kind in [getattr(f.type, 'element',
+        f.type)] if isinstance(kind, type)}
     def versions(cls): return cls.VERSIONS if cls.VERSIONS[-1] < NEWEST else (0, 1, NEWEST)
-    return [cls.codec(version) for cls in sorted(found - nested, key=lambda cls: cls.__name__) for version in versions(cls)]
+    return [cls.codec(version) for cls in sorted(found - nested,
+                                                 key=lambda cls: cls.__name__) for version in versions(cls)]
 
 
 CODECS = declared()
 OUTER = {codec for codec in CODECS if codec.version in (codec.message.VERSIONS[0], codec.message.VERSIONS[-1])}
 between = later('messages with random content, in versions between the oldest and the newest')
 
-def with_marks(codecs: list[Codec]) -> list: return [pytest.param(codec, marks=() if codec in OUTER else between) for codec in codecs]
+def with_marks(codecs: list[Codec]) -> list:
+    return [pytest.param(codec, marks=() if codec in OUTER else between) for codec in codecs]
 
 each_message = pytest.mark.parametrize('codec', with_marks(CODECS), ids=str)
 
@@ -75,9 +84,11 @@ def values(kind) -> st.SearchStrategy:
     if isinstance(kind, Fixed) and kind.format in RANGES: return st.integers(*RANGES[kind.format])
     if isinstance(kind, Fixed): return st.booleans() if kind.format == '?' else st.floats(allow_nan=False)
     if isinstance(kind, VariableLength): return st.integers(*(signed if kind.signed else unsigned)(kind.bits))
-    if isinstance(kind, Prefixed): return (texts if kind.text else st.binary(max_size=12)) | (st.none() if kind.nullable else st.nothing())
+    if isinstance(kind, Prefixed):
+        return (texts if kind.text else st.binary(max_size=12)) | (st.none() if kind.nullable else st.nothing())
     if isinstance(kind, UuidType): return st.binary(min_size=16, max_size=16)
-    if isinstance(kind, Array): return st.lists(values(kind.element), max_size=3) | (st.none() if kind.nullable else st.nothing())
+    if isinstance(kind, Array):
+        return st.lists(values(kind.element), max_size=3) | (st.none() if kind.nullable else st.nothing())
     if isinstance(kind, Nullable): return st.none() | values(kind.element)
     if isinstance(kind, Codec): return messages(kind)
     if isinstance(kind, TaggedStruct): return st.none() | messages(kind.struct.codec(0, True))
@@ -92,7 +103,8 @@ def messages(codec: Codec) -> st.SearchStrategy:
 
 def plain(value):
     "A value in a form that can be compared: with the unknown tags, and a NaN equal to itself."
-    if isinstance(value, Message): return type(value).__name__, [plain(getattr(value, f.name)) for f in value.FIELDS], value.unknown_tags
+    if isinstance(value, Message):
+        return type(value).__name__, [plain(getattr(value, f.name)) for f in value.FIELDS], value.unknown_tags
     if isinstance(value, float): return struct.pack('>d', value)
     return [plain(item) for item in value] if isinstance(value, list) else value
 
@@ -102,7 +114,8 @@ def damaged(draw, raw: bytes):
     "Bytes that were something before: bits flipped, pieces cut out, put in, cut off."
     data = bytearray(raw)
     for _ in range(draw(st.integers(1, 3))):
-        at, way = draw(st.integers(0, len(data))), draw(st.sampled_from(['flip', 'flip', 'put in', 'cut out', 'cut off', 'set']))
+        at, way = draw(st.integers(0, len(data))), draw(st.sampled_from(['flip', 'flip', 'put in', 'cut out', 'cut off',
+            'set']))
         if way == 'flip' and at < len(data): data[at] ^= 1 << draw(st.integers(0, 7))
         elif way == 'set' and at < len(data): data[at] = draw(st.sampled_from([0, 1, 2, 0x7f, 0x80, 0xff]))
         elif way == 'put in': data[at:at] = draw(st.binary(min_size=1, max_size=3))
@@ -136,7 +149,8 @@ def test_what_is_written_is_read_again(codec, data):
     assert codec.read(raw + rest, 0) == (message, len(raw))
     assert codec.read(rest + raw, len(rest)) == (message, len(rest) + len(raw))
     explanation = explain(codec, raw)
-    assert explanation.value == message and explanation.error is None and touch(explanation) and explanation.end == len(raw)
+    assert (explanation.value == message and explanation.error is None and touch(explanation)
+            and explanation.end == len(raw))
     assert write_plain(codec, message) == raw and read_plain(codec, raw, 0) == (message, len(raw))   # compiled or not
 
 
@@ -149,10 +163,12 @@ def test_reading_fast_and_explaining_agree_on_any_bytes(codec, data):
     assert touch(explanation, len(before)) and explanation.end <= len(buf)
     try: value, end = codec.read(buf, len(before))
     except DecodeError as error:
-        assert (error.message, error.offset, error.path) == (explanation.error.message, explanation.error.offset, explanation.error.path)
+        assert (error.message, error.offset, error.path) == (explanation.error.message, explanation.error.offset,
+                                                             explanation.error.path)
         assert len(before) <= error.offset <= len(buf)
         first = re.match(r'unknown tag \d+|\w+', error.path)[0]
-        assert first in {f.name for f in codec.message.FIELDS} | {'tagged_fields', 'tag'} or first.startswith('unknown tag')
+        assert first in {f.name for f in codec.message.FIELDS} | {'tagged_fields',
+                                                                  'tag'} or first.startswith('unknown tag')
     else:
         assert explanation.error is None and (plain(value), end) == (plain(explanation.value), explanation.end)
         assert plain(codec.read(codec.write(value), 0)[0]) == plain(value)   # what can be read can be written
@@ -173,8 +189,10 @@ def test_a_tag_that_is_there_twice_is_an_error(codec):
     with pytest.raises(DecodeError, match='twice'): codec.read(body + b'\x02' + unknown * 2, 0)
 
 
-junk = st.one_of(st.none(), st.booleans(), st.integers(-2**70, 2**70), st.just(10**400), st.floats(), st.text(max_size=3),
-                 st.binary(max_size=3), st.lists(st.none() | st.integers() | st.text(max_size=2), max_size=2), st.just({}),
+junk = st.one_of(st.none(), st.booleans(), st.integers(-2**70, 2**70), st.just(10**400), st.floats(),
+                 st.text(max_size=3),
+                 st.binary(max_size=3), st.lists(st.none() | st.integers() | st.text(max_size=2), max_size=2),
+                 st.just({}),
                  st.just('\ud800'), st.builds(object))
 
 @each_message
@@ -194,7 +212,8 @@ def test_anything_in_a_field_is_written_or_an_error_that_names_the_field(codec, 
 
 # --- The primitives ---------------------------------------------------------------------------------------------------
 
-SCALARS = [value for value in vars(primitives).values() if isinstance(value, (Fixed, VariableLength, Prefixed, UuidType))]
+SCALARS = [value for value in vars(primitives).values() if isinstance(value,
+                                                                      (Fixed, VariableLength, Prefixed, UuidType))]
 LISTS = [kind(element) for kind in (Array, NullableArray, CompactArray, CompactNullableArray)
          for element in (Int8, Int32, String, CompactNullableString, Uuid)]
 PRIMITIVES = [*SCALARS, *LISTS, Nullable(Int32), records.RecordBytes, records.RecordString]
@@ -221,12 +240,14 @@ def test_any_bytes_are_a_primitive_or_an_error_inside_them(kind, data):
     except DecodeError as error: assert pos <= error.offset <= len(buf)
     else:
         assert pos < end <= len(buf)
-        assert plain(kind.read(kind.write(value), 0)[0]) == plain(value)   # nothing is read that couldn't have been written
+        # nothing is read that couldn't have been written
+        assert plain(kind.read(kind.write(value), 0)[0]) == plain(value)
 
 
 MOST, END = b'\xff\xff\xff\xff\x0f', b'\x7f\xff\xff\xff'   # 2^32 - 1 as a varint, 2^31 - 1 in four bytes
 
-@pytest.mark.parametrize('kind, most', [(UnsignedVarint, MOST), (Varint, MOST), (Varlong, b'\xff' * 9 + b'\x01')], ids=str)
+@pytest.mark.parametrize('kind, most', [(UnsignedVarint, MOST), (Varint, MOST), (Varlong, b'\xff' * 9 + b'\x01')],
+                         ids=str)
 def test_a_number_of_variable_length_has_no_more_bits_than_its_type(kind, most):
     assert kind.write(kind.read(most, 0)[0]) == most
     for more in (most[:-1] + bytes([most[-1] + 1]), most[:-1] + b'\x7f', most[:-1] + b'\x80\0'):
@@ -279,7 +300,8 @@ def test_frames_are_the_same_however_they_arrive(frames, rest, cuts):
     assert in_pieces(b''.join(Int32.write(len(frame)) + frame for frame in frames) + rest, cuts) == (frames, '')
 
 
-pieces = st.sampled_from([b'\0\0\0\1x', b'\0\0\0\2hi', b'\0\0\0\0', b'\xff\xff\xff\xff', b'\0\0\0\x14', b'\0'])   # good and bad
+# good and bad
+pieces = st.sampled_from([b'\0\0\0\1x', b'\0\0\0\2hi', b'\0\0\0\0', b'\xff\xff\xff\xff', b'\0\0\0\x14', b'\0'])
 
 @given(st.binary(max_size=60) | st.lists(pieces, max_size=5).map(b''.join), cuts)
 @example(b'\0\0\0\1x\0\0\0\0', [])
@@ -309,7 +331,8 @@ def test_any_request_is_explained_and_answered_or_refused(raw):
     try: response = bare_node().answer(raw[4:])
     except (DecodeError, Refused): return
     if response == b'': assert raw[4:6] == b'\0\0'   # a Produce request may want no answer
-    elif isinstance(response, Later): assert raw[4:6] == b'\0\1' and response.response()[4:8] == raw[8:12]   # a Fetch may be ready to wait
+    # a Fetch may be ready to wait
+    elif isinstance(response, Later): assert raw[4:6] == b'\0\1' and response.response()[4:8] == raw[8:12]
     else: assert response[4:8] == raw[8:12] and int.from_bytes(response[:4], 'big') == len(response) - 4
 
 
@@ -327,7 +350,8 @@ def test_any_response_is_explained(data):
 # --- Batches and records ----------------------------------------------------------------------------------------------
 
 headers = st.lists(st.builds(RecordHeader, key=texts, value=st.none() | st.binary(max_size=5)), max_size=2)
-zeros = st.one_of(st.integers(60, 70), st.integers(8180, 8200)).map(bytes)   # where lengths grow to two bytes, and to three
+# where lengths grow to two bytes, and to three
+zeros = st.one_of(st.integers(60, 70), st.integers(8180, 8200)).map(bytes)
 long_bytes = st.binary(max_size=12) | zeros
 
 @st.composite
@@ -335,12 +359,15 @@ def record_lists(draw, value=st.none() | long_bytes):
     fields = dict(timestamp_delta=st.integers(*signed(64)), key=st.none() | long_bytes, value=value, headers=headers)
     return [Record(offset_delta=i, **draw(st.fixed_dictionaries(fields))) for i in range(draw(st.integers(0, 3)))]
 
-metadata_values = st.sampled_from([cls.codec(version) for cls in RECORD_TYPES.values() for version in cls.VERSIONS]).flatmap(
+metadata_values = st.sampled_from([cls.codec(version) for cls in RECORD_TYPES.values() for version
+                                   in cls.VERSIONS]).flatmap(
     lambda codec: messages(codec).map(lambda message: write_value(message, codec.version)))
-control_keys = st.builds(lambda kind: ControlKey(type=kind).encode(0), st.integers(0, 8)) | st.none() | st.binary(max_size=5)
+control_keys = st.builds(lambda kind: ControlKey(type=kind).encode(0), st.integers(0,
+    8)) | st.none() | st.binary(max_size=5)
 
 def repaired(raw: bytes) -> bytes:
-    "A damaged batch with the length, the magic and the checksum that it should have, so that the damage inside is reached."
+    """A damaged batch with the length, the magic and the checksum that it should have, so that the damage inside is
+    reached."""
     data = bytearray(raw.ljust(HEADER_SIZE, b'\0'))
     data[8:12], data[16] = struct.pack('>i', len(data) - 12), 2
     data[17:21] = struct.pack('>I', records.crc32c(data[21:]))
@@ -353,8 +380,10 @@ batches = st.one_of(record_lists().map(write_batch), record_lists(metadata_value
 segments = st.one_of(st.binary(max_size=100), st.lists(batches, max_size=2).map(b''.join).flatmap(damaged),
                      st.lists(batches.flatmap(damaged).map(repaired), min_size=1, max_size=2).map(b''.join))
 A_TOPIC = write_value(TopicRecord(name='abc', topic_id=bytes(16)), 0)
-CUT_OFF = write_batch([Record(value=A_TOPIC[:5]), Record(offset_delta=1, value=A_TOPIC * 2)])   # a value that reaches into the next record
-WRONG_LENGTH = repaired(write_batch([Record(value=b'x')])[:HEADER_SIZE] + b'\x10' + write_batch([Record(value=b'x')])[HEADER_SIZE + 1:])
+# a value that reaches into the next record
+CUT_OFF = write_batch([Record(value=A_TOPIC[:5]), Record(offset_delta=1, value=A_TOPIC * 2)])
+WRONG_LENGTH = repaired(write_batch([Record(value=b'x')])[:HEADER_SIZE] + b'\x10'
+                        + write_batch([Record(value=b'x')])[HEADER_SIZE + 1:])
 payloads = record_lists().map(write_batch).flatmap(lambda raw: damaged(raw[HEADER_SIZE:]))
 
 
@@ -364,7 +393,8 @@ def test_records_are_read_as_they_were_written(written, base, codec):
     assert read_records(batch) == [LoggedRecord(base + r.offset_delta, 5 + r.timestamp_delta, r.key, r.value,
                                                 [(h.key, h.value) for h in r.headers]) for r in written]
     payload = batch.payload()
-    assert [payload[start:end] for start, end in value_spans(payload, len(written))] == [r.value or b'' for r in written]
+    assert [payload[start:end] for start,
+            end in value_spans(payload, len(written))] == [r.value or b'' for r in written]
 
 
 @budget(150)
@@ -431,12 +461,14 @@ def test_any_value_is_a_metadata_record_or_an_error(raw):
 
 @budget(60)
 @given(st.lists(metadata_values, min_size=1, max_size=6))
-@example([write_value(ClientQuotaRecord(entity=[EntityData(entity_type='user', entity_name=name) for name in (None, 'a')]), 0)])
+@example([write_value(ClientQuotaRecord(entity=[EntityData(entity_type='user', entity_name=name) for name in (None,
+    'a')]), 0)])
 @example([write_value(ClientQuotaRecord(value=float('inf')), 0)])
 def test_any_metadata_records_are_folded_or_refused_and_what_they_add_up_to_is_json(values):
     "Though no controller would write them in this order, or at all."
     log = MetadataLog('nowhere')
-    for topic in range(3): replay_value(log.image, write_value(TopicRecord(name=str(topic), topic_id=bytes([topic]) * 16), 0))
+    for topic in range(3):
+        replay_value(log.image, write_value(TopicRecord(name=str(topic), topic_id=bytes([topic]) * 16), 0))
     for value in values:
         try: replay_value(log.image, value)
         except DecodeError as error: assert str(error)
@@ -444,12 +476,14 @@ def test_any_metadata_records_are_folded_or_refused_and_what_they_add_up_to_is_j
     json.loads(''.join(image_json(log)), parse_constant=refuse)
 
 
-# --- Claims that cost nothing to make must cost nothing to read ---------------------------------------------------------
+# --- Claims that cost nothing to make must cost nothing to read
+# ---------------------------------------------------------
 
 CLAIMS = {
     **{f'{kind} of 2^31': (kind, END + bytes(6)) for kind in (Array(Int8), NullableArray(Int64), Bytes, NullableBytes)},
     **{f'{kind} of 2^32': (kind, MOST + bytes(6))
-       for kind in (CompactArray(Int8), CompactNullableArray(Uuid), CompactString, CompactNullableString, CompactBytes, TaggedFields)},
+       for kind in (CompactArray(Int8), CompactNullableArray(Uuid), CompactString, CompactNullableString, CompactBytes,
+                    TaggedFields)},
     'a tag of 2^32 bytes': (TaggedFields, b'\x01\x00' + MOST + bytes(6)),
     **{f'{codec} of {claim.hex()}': (codec, claim * 12) for codec in CODECS for claim in (MOST, END)},
 }
@@ -527,10 +561,13 @@ def test_any_text_is_properties_or_a_config_error(text):
 
 
 @pytest.mark.parametrize('text, expected', [
-    ('a=1\fb', {'a': '1\fb'}), ('a=1\x85b', {'a': '1\x85b'}), ('a=1\u2028b=2', {'a': '1\u2028b=2'}), ('a=1\x0bb', {'a': '1\x0bb'}),
-    ('a=1\rb=2\r\nc=3', {'a': '1', 'b': '2', 'c': '3'}), ('a=\\ud83d\\ude00', {'a': '😀'}), ('a\\=b=c', {'a=b': 'c'}), ('a b', {'a': 'b'}),
+    ('a=1\fb', {'a': '1\fb'}), ('a=1\x85b', {'a': '1\x85b'}), ('a=1\u2028b=2', {'a': '1\u2028b=2'}),
+    ('a=1\x0bb', {'a': '1\x0bb'}),
+    ('a=1\rb=2\r\nc=3', {'a': '1', 'b': '2', 'c': '3'}), ('a=\\ud83d\\ude00', {'a': '😀'}), ('a\\=b=c', {'a=b': 'c'}),
+    ('a b', {'a': 'b'}),
     ('a\\\n  b=c', {'ab': 'c'}), ('#a\\\nb=c', {'b': 'c'}), ('a=b\\\\\nc=d', {'a': 'b\\', 'c': 'd'}),
-    ('a', {'a': ''}), ('=a', {'': 'a'}), ('a = = b', {'a': '= b'}), ('a=b \n', {'a': 'b '}), ('a=\\z', {'a': 'z'}), ('a=b\\', {'a': 'b'})])
+    ('a', {'a': ''}), ('=a', {'': 'a'}), ('a = = b', {'a': '= b'}), ('a=b \n', {'a': 'b '}), ('a=\\z', {'a': 'z'}),
+    ('a=b\\', {'a': 'b'})])
 def test_properties_are_read_as_java_reads_them(text, expected):
     "Each of these was given to java.util.Properties."
     assert {key: value for key, (value, _) in parse_properties(text).items()} == expected
@@ -547,7 +584,8 @@ def test_any_text_is_a_listener_or_a_config_error(text):
 
 
 SETTINGS = ['listeners', 'advertised.listeners', 'log.dirs', 'log.dir', 'metadata.log.dir', 'node.id', 'broker.id',
-            'controller.listener.names', 'listener.security.protocol.map', 'socket.request.max.bytes', 'connections.max.idle.ms',
+            'controller.listener.names', 'listener.security.protocol.map', 'socket.request.max.bytes',
+            'connections.max.idle.ms',
             'max.request.partition.size.limit']
 VALUES = ['', ',', 'PLAINTEXT://:9092', 'CONTROLLER://h:1', '1', '-1', '9' * 30, '/tmp/x', 'A:B', 'a:PLAINTEXT,', '٣']
 setting = st.builds('{}={}'.format, st.sampled_from(SETTINGS), st.sampled_from(VALUES) | texts)
@@ -581,7 +619,8 @@ PARTS = {'div', 'style', 'b', 'p', 'span', 'table', 'tr', 'td', 'id', 'class', '
 
 def shows(inspection: Inspection):
     "Every view of an inspection is made without an error, and what it shows stays text."
-    assert inspection.title in str(inspection) and repr(inspection) == str(inspection) and isinstance(inspection.tree(), str)
+    assert inspection.title in str(inspection) and repr(inspection) == str(inspection) and isinstance(inspection.tree(),
+        str)
     assert Tags(inspection._repr_html_()).found <= PARTS
     elements = {element.tag.rpartition('}')[2] for element in ElementTree.fromstring(inspection.svg()).iter()}
     assert elements <= {'svg', 'g', 'title', 'rect', 'text'}
@@ -621,4 +660,5 @@ def test_a_page_escapes_what_it_shows():
     evil = '<script>alert("&")</script>'
     found = inspect(TopicRecord, TopicRecord(name=evil, topic_id=bytes(16)).encode(0), 0, evil)
     broken = Inspection(evil, b'', [], DecodeError(evil), 0)
-    for view in (found._repr_html_(), found.svg(), broken._repr_html_()): assert '<script' not in view and '&lt;script&gt;' in view
+    for view in (found._repr_html_(), found.svg(), broken._repr_html_()):
+        assert '<script' not in view and '&lt;script&gt;' in view

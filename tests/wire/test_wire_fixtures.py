@@ -1,6 +1,7 @@
 """Every frame that real clients and a real broker exchanged, for the APIs that we serve.
 
-Read, it says what Kafka's own classes read. Written again, it is the same bytes. Explained, every byte has its place. What the real broker
+Read, it says what Kafka's own classes read. Written again, it is the same bytes. Explained, every byte has its place.
+What the real broker
 refused, we refuse. APIs that are added to the broker are covered from then on.
 """
 import base64
@@ -27,7 +28,8 @@ from kafka_scratch.wire.schema import kafka_json
 Frame = namedtuple('Frame', 'name key version raw decoded error client_id', defaults=(None,))
 
 # Requests that Kafka understands though they are not as anyone would write them, and what becomes of the odd part.
-ODD = {'v4-trailing-bytes': 'dropped', 'v0-with-v3-body': 'dropped', 'trailing-bytes': 'dropped', 'client-id-length--2': 'read as null',
+ODD = {'v4-trailing-bytes': 'dropped', 'v0-with-v3-body': 'dropped', 'trailing-bytes': 'dropped',
+       'client-id-length--2': 'read as null',
        'non-utf8-name': 'read as U+FFFD', 'confluent.list-2-3': 'dropped', 'confluent.list-3-3': 'dropped'}
 
 
@@ -57,13 +59,15 @@ def edge_frames():
         for line in map(json.loads, path.open()):
             try: requests = frames_of(line['request_hex'])
             except DecodeError: continue   # lengths that can't be: see the tests of FrameReader
-            responses = [frame for text in line.get('all_responses_hex') or [line['response_hex']] for frame in frames_of(text)]
+            responses = [frame for text in line.get('all_responses_hex') or [line['response_hex']] for frame
+                         in frames_of(text)]
             for i, (request, response) in enumerate(zip_longest(requests, responses)):
                 if len(request) < 4 + PEEK.size or PEEK.unpack_from(request, 4)[0] not in APIS: continue
                 key, version, _ = PEEK.unpack_from(request, 4)
                 name = line['name'] + f'-{i + 1}' * (i > 0)
                 known = line.get if i == 0 else lambda key: None
-                yield 'request', Frame(name, key, version, request, *map(known, ('request_decoded', 'request_decoded_error', 'client_id')))
+                yield 'request', Frame(name, key, version, request, *map(known,
+                    ('request_decoded', 'request_decoded_error', 'client_id')))
                 if response: yield 'response', Frame(name, key, version, response, known('response_decoded'), None)
 
 
@@ -72,13 +76,15 @@ REQUESTS = [frame for direction, frame in ALL if direction == 'request' and fram
 REFUSED = [frame for direction, frame in ALL if direction == 'request' and frame.error is not None]
 RESPONSES = [frame for direction, frame in ALL if direction == 'response']
 ANSWERS = {frame.name: frame for frame in RESPONSES}
-UNSUPPORTED = [frame for frame in REFUSED if frame.key == API_VERSIONS and frame.name in ANSWERS]   # refused, but with an answer
+# refused, but with an answer
+UNSUPPORTED = [frame for frame in REFUSED if frame.key == API_VERSIONS and frame.name in ANSWERS]
 
 def each(frames): return pytest.mark.parametrize('frame', frames, ids=lambda frame: frame.name)
 
 
 def read_response(frame: Frame):
-    "Header and body of a response, the version of the body, and where it ends. An unsupported version is answered in version 0."
+    """Header and body of a response, the version of the body, and where it ends. An unsupported version is answered in
+    version 0."""
     api = APIS[frame.key]
     version = frame.version if frame.version in api.response.VERSIONS else 0
     header, pos = ResponseHeader.codec(api.response_header_version(version)).read(frame.raw, 4)
@@ -99,14 +105,17 @@ def test_every_fixture_is_what_it_was_and_is_listed():
 
 def test_that_many_frames_are_checked():
     "So that a fixture that went missing is noticed."
-    assert len(ANSWERS) == len(RESPONSES) and len({(frame.name, frame.key) for frame in REQUESTS + REFUSED}) == len(REQUESTS + REFUSED)
+    assert len(ANSWERS) == len(RESPONSES) and len({(frame.name,
+                                                    frame.key) for frame
+                                                    in REQUESTS + REFUSED}) == len(REQUESTS + REFUSED)
     requests, refused, responses = (Counter(frame.key for frame in frames) for frames in (REQUESTS, REFUSED, RESPONSES))
     assert (requests[18], refused[18], responses[18], len(UNSUPPORTED)) == (106, 14, 116, 10)
     assert (requests[75], refused[75], responses[75]) == (39, 5, 39)
     counts = {0: (85, 2, 81), 1: (78, 2, 73), 2: (44, 0, 44), 3: (136, 2, 134)}
     for key, expected in counts.items(): assert (requests[key], refused[key], responses[key]) == expected, key
     assert set(requests) == set(responses) and sum(requests.values()) == 716
-    assert set(APIS) - set(requests) == {25, 28, 30, 31, 33, 36, 47, 48, 50, 51, 61, 65, 74}   # of which the recorded clients had no need
+    # of which the recorded clients had no need
+    assert set(APIS) - set(requests) == {25, 28, 30, 31, 33, 36, 47, 48, 50, 51, 61, 65, 74}
 
 
 @each(REQUESTS)
@@ -139,7 +148,8 @@ def test_every_byte_of_a_request_is_explained(frame):
 def test_a_request_that_kafka_refuses_is_refused(frame):
     with pytest.raises((DecodeError, Refused)): read_request(frame.raw[4:], *find_api(frame.raw, APIS, 4))
     explanation = explain_request(frame.raw, APIS)
-    assert isinstance(explanation.error, (DecodeError, Refused)) and spans_touch(explanation) and explanation.end <= len(frame.raw)
+    assert isinstance(explanation.error,
+                      (DecodeError, Refused)) and spans_touch(explanation) and explanation.end <= len(frame.raw)
     if frame not in UNSUPPORTED:
         with pytest.raises((DecodeError, Refused)): bare_node().answer(frame.raw[4:])   # and the connection is closed
 

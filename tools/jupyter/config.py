@@ -21,7 +21,8 @@ c.LabApp.default_url = '/lab/tree/index.ipynb'   # the map
 c.Application.log_level = 'WARN'   # the address is printed all the same
 warnings.filterwarnings('ignore', 'Overriding existing .*_save_hook')   # JupyterLab reads its configuration twice
 
-notary = Config(db_file=str(ROOT/'.venv'/'signatures.db'), secret_file=str(ROOT/'.venv'/'signatures.key'), data_dir=str(ROOT/'.venv'))
+notary = Config(db_file=str(ROOT/'.venv'/'signatures.db'), secret_file=str(ROOT/'.venv'/'signatures.key'),
+                data_dir=str(ROOT/'.venv'))
 c.NotebookNotary = notary
 
 
@@ -53,7 +54,8 @@ def join_pictures(os_path, model, **_):
     if model['type'] != 'notebook': return
     notebook = json.loads(Path(os_path).read_text(encoding='utf-8'))
     for output in (output for cell in notebook['cells'] for output in cell.get('outputs', [])):
-        if 'image/svg+xml' in output.get('data', {}): output['data']['image/svg+xml'] = ''.join(output['data']['image/svg+xml'])
+        if 'image/svg+xml' in output.get('data', {}):
+            output['data']['image/svg+xml'] = ''.join(output['data']['image/svg+xml'])
     text = json.dumps(notebook, ensure_ascii=False, indent=1, sort_keys=True) + '\n'
     Path(os_path).write_text(text, encoding='utf-8', newline='\n')
 
