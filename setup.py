@@ -18,7 +18,7 @@ setup(
     name=cfg['lib_name'], version=cfg['version'], description=cfg['description'],
     long_description=readme.read_text(encoding='utf-8') if readme.exists() else cfg['description'],
     long_description_content_type='text/markdown',
-    author=cfg['author'], keywords=cfg['keywords'].split(), license_expression=SPDX[cfg['license']], license_files=['LICENSE'],
+    author=cfg['author'], keywords=cfg['keywords'].split(), license_expression=SPDX[cfg['license']], license_files=['LICENSE'],  # noqa: E501
     classifiers=[f'Development Status :: {STATUSES[cfg["status"]]}', f'Intended Audience :: {cfg["audience"]}',
                  f'Natural Language :: {cfg["language"]}', *cfg['classifiers'].strip().splitlines()],
     python_requires=f'>={cfg["min_python"]}',

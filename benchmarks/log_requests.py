@@ -29,7 +29,8 @@ if __package__ in (None, ''):  # started as a file: make the repository's root i
 from benchmarks import load, machine, metadata_log, processes, real_kafka, report, wire
 from benchmarks.processes import note
 from benchmarks.report import KAFKA, OURS
-from benchmarks.requests import MODES, RESULTS, ROOT, Server, Stage, measure, run_load, start_brokers, start_canned, write_properties
+from benchmarks.requests import RESULTS, Server, Stage, measure, run_load, start_brokers, start_canned
+from benchmarks.requests import write_properties
 
 PARTITIONS = 4
 WRITTEN, READ = 'written', 'read'  # one topic is written to, the other one is read from

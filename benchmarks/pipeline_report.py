@@ -65,7 +65,7 @@ def main_table(figures: Figures, what: str) -> list[str]:
             star = ' *' if figures.median(what, data, reader, key='scaled') else ''
             cpu = figures.median(what, data, reader, key='cpu')
             lines.append(
-                f'| {data} | {reader}{star} | {seconds:.3f} | {number(records / seconds)} | {number(size / seconds / 1e6)} '
+                f'| {data} | {reader}{star} | {seconds:.3f} | {number(records / seconds)} | {number(size / seconds / 1e6)} '  # noqa: E501
                          f'| {number(cpu, ".2f")} | {of(figures.times_faster(what, data, reader))} |')
     return lines
 

@@ -85,7 +85,7 @@ def fetch_jars(directory: Path = CACHE, jars: tuple = JARS, alone: bool = False)
 
 
 def _pom(jars: tuple, alone: bool) -> str:
-    others = '<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>' if alone else ''
+    others = '<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>' if alone else ''  # noqa: E501
     dependencies = ''.join(f'<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>'
                            f'<version>{version}</version>{others}</dependency>' for group, name, version in jars)
     return ('<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'

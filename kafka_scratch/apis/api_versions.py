@@ -12,7 +12,7 @@ import re
 from ..wire.primitives import *
 from ..wire.schema import *
 from ..wire.codes import API_VERSIONS, ErrorCode
-from .api import Api, Call, Node
+from .api import Api, Call
 
 # ## The question
 # %% ../../nbs/07_apis.api_versions.ipynb #b245781d

@@ -180,7 +180,7 @@ def own_entry(
     synonyms = [Synonym(setting.name, value, source)] if chosen else fallback
     return DescribeConfigsResourceResult(
         name=setting.name, value=value, config_source=source if chosen else Source.DEFAULT,
-        synonyms=synonyms_told(synonyms), config_type=TYPES.index(setting.type), 
+        synonyms=synonyms_told(synonyms), config_type=TYPES.index(setting.type),
         documentation=setting.documentation)
 
 # %% ../../nbs/34_apis.describe_configs.ipynb #d2ba120d

@@ -10,7 +10,8 @@ __all__ = ['FOR_TESTS', 'DIRECTORIES', 'TAKING', 'setting_name', 'setting_text',
 
 # %% ../../nbs/50_broker.running.ipynb #ba04ae38
 import asyncio, os, re, tempfile, threading
-from ..cluster.config import EVERYWHERE, ConfigError, read_config
+from ..cluster.properties import ConfigError
+from ..cluster.config import EVERYWHERE, read_config
 from ..apis.describe_topic_partitions import valid_name
 from ..cluster.controller import topic_records
 from ..cluster.settings import check_topic_settings

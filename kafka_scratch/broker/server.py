@@ -16,7 +16,9 @@ from ..wire.primitives import DecodeError
 from ..log.checksums import ACCELERATED
 from ..cluster.log_dirs import save_checkpoints
 from ..cluster.logs import flush_late, remove_deleted, remove_old
-from ..cluster.config import EVERYWHERE, Config, ConfigError, load_config, remarks, whose
+from ..cluster.properties import ConfigError
+from ..cluster.config import EVERYWHERE, Config, load_config, remarks
+from ..cluster.directories import whose
 from ..apis.api import Caller, Node
 from .connection import Acceptor, Connection, peer_of
 from .fast import fast_for

@@ -14,8 +14,9 @@ from collections import namedtuple
 from ..wire.schema import Message
 from ..wire.codes import ErrorCode
 from ..apis.api import Api
-from ..cluster.config import PROTOCOLS, ConfigError, Listener, Properties
-from ..cluster.config import read_choice, read_properties, read_text
+from ..cluster.properties import ConfigError, Properties
+from ..cluster.config import PROTOCOLS, Listener
+from ..cluster.properties import read_choice, read_properties, read_text
 from .client import Connection, Unanswered, error_said
 from ..security.sasl import MECHANISMS, NONCE, SCRAM, Hash, parse_jaas, scram_keys
 from ..security.sasl import SaslAuthenticateRequest, SaslHandshakeRequest, sasl_authenticate, sasl_handshake

@@ -11,9 +11,8 @@ __all__ = ['PROTOCOLS', 'LISTENER', 'Config', 'EVERYWHERE', 'OF_PARTS', 'ONCE', 
 import os, re
 from collections import namedtuple
 from ..log.partition import LogConfig
-from .properties import *
+from .properties import ConfigError, Properties, read_properties, read_text
 from .settings_table import CHAINS, OUR_TABLE, TOPIC_TABLE, UNITS, read_setting, show_value
-from .directories import find_node_id, owner_in, prepare_log_dirs, read_meta, whose   # for importers
 
 # ## Listeners
 # %% ../../nbs/28_cluster.config.ipynb #1b351e24

@@ -56,12 +56,10 @@ TOPIC_ROWS = '''
     segment.ms | LONG | 604800000 | 1.. | log.roll.ms | cluster.logs | How long a segment may grow.
     segment.jitter.ms | LONG | 0 | 0.. | log.roll.jitter.ms | | How much earlier a segment may end, at random.
     segment.index.bytes | INT | 10485760 | 4.. | log.index.size.max.bytes | | How large an index may grow.
-    flush.messages | LONG | max | 1.. | log.flush.interval.messages | cluster.logs | \
-        After how many records the disk is synced.
+    flush.messages | LONG | max | 1.. | log.flush.interval.messages | cluster.logs | Records until the disk is synced.
     flush.ms | LONG | max | 0.. | log.flush.interval.ms | cluster.logs | How long records may wait for the disk.
-    retention.bytes | LONG | -1 | | log.retention.bytes | cluster.logs | How much of a partition is kept; -1 is all.
-    retention.ms | LONG | 604800000 | -1.. | log.retention.ms | cluster.logs | \
-        How long records are kept; -1 is for ever.
+    retention.bytes | LONG | -1 | | log.retention.bytes | cluster.logs | How much of a partition is kept; -1: all.
+    retention.ms | LONG | 604800000 | -1.. | log.retention.ms | cluster.logs | How long records are kept; -1: for ever.
     max.message.bytes | INT | 1048588 | 0.. | message.max.bytes | cluster.logs | How large a batch may be.
     index.interval.bytes | INT | 4096 | 0.. | log.index.interval.bytes | cluster.logs | \
         How many bytes of records are between two entries of an index.
@@ -70,10 +68,8 @@ TOPIC_ROWS = '''
 # %% ../../nbs/27e_cluster.settings_table.ipynb #ee6c0afb
 TOPIC_ROWS += '''
     delete.retention.ms | LONG | 86400000 | 0.. | log.cleaner.delete.retention.ms | | How long tombstones are kept.
-    min.compaction.lag.ms | LONG | 0 | 0.. | log.cleaner.min.compaction.lag.ms | | \
-        How old a record has to be before it is compacted away.
-    max.compaction.lag.ms | LONG | max | 1.. | log.cleaner.max.compaction.lag.ms | | \
-        How long compaction may be put off.
+    min.compaction.lag.ms | LONG | 0 | 0.. | log.cleaner.min.compaction.lag.ms | | How old a compacted record must be.
+    max.compaction.lag.ms | LONG | max | 1.. | log.cleaner.max.compaction.lag.ms | | How long compaction may wait.
     file.delete.delay.ms | LONG | 60000 | 0.. | log.segment.delete.delay.ms | cluster.logs | \
         How long removed files stay on the disk.
     min.cleanable.dirty.ratio | DOUBLE | 0.5 | 0..1 | log.cleaner.min.cleanable.ratio | | \
@@ -107,8 +103,7 @@ TOPIC_ROWS += '''
     leader.replication.throttled.replicas | LIST | | replicas | | | Replicas that leaders hand out slowly.
     follower.replication.throttled.replicas | LIST | | replicas | | | Replicas that followers copy slowly.
     remote.storage.enable | BOOLEAN | false | | | | Do old segments move to cheaper storage?
-    local.retention.ms | LONG | -2 | -2.. | log.local.retention.ms | | \
-        How long segments that have moved stay on our disk.
+    local.retention.ms | LONG | -2 | -2.. | log.local.retention.ms | | How long moved segments stay on our disk.
     local.retention.bytes | LONG | -2 | -2.. | log.local.retention.bytes | | \
         How much of a partition stays on our disk after it has moved.
     remote.log.copy.disable | BOOLEAN | false | | | | Is nothing more moved to cheaper storage?
@@ -151,16 +146,13 @@ OUR_ROWS = '''
     listener.security.protocol.map | STRING | \
         SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT | | broker | \
         cluster.config | How each listener is protected: pairs of its name and a protocol.
-    controller.listener.names | STRING | - | | | cluster.config | \
-        Listeners that are for controllers, not for clients.
-    log.dirs | STRING | /tmp/kraft-combined-logs | | | cluster.config | \
-        The directories of the logs, with commas between them.
+    controller.listener.names | STRING | - | | | cluster.config | Listeners for controllers, not for clients.
+    log.dirs | STRING | /tmp/kraft-combined-logs | | | cluster.config | The directories of the logs.
     log.dir | STRING | /tmp/kafka-logs | | | cluster.config | The directory of the logs, if there is only one.
     metadata.log.dir | STRING | - | | | cluster.config | \
         The directory of the metadata log; the first of log.dirs, if none is named.
     socket.request.max.bytes | INT | 104857600 | 1.. | | cluster.config | How large a request may be.
-    connections.max.idle.ms | LONG | 600000 | -1.. | | cluster.config | \
-        When a silent connection is closed; -1 is never.
+    connections.max.idle.ms | LONG | 600000 | -1.. | | cluster.config | When silent connections end; -1: never.
     connection.failed.authentication.delay.ms | INT | 100 | 0.. | | security.sasl | \
         How long a client waits to hear that it was refused.
     connections.max.reauth.ms | LONG | 0 | 0.. | listener | security.sasl | \
@@ -177,8 +169,7 @@ OUR_ROWS += '''
     delete.topic.enable | BOOLEAN | true | | | apis.topics | May topics be deleted?
     num.partitions | INT | 1 | 1.. | | apis.topics | How many partitions a new topic has if nobody says.
     default.replication.factor | INT | 1 | 1.. | | apis.topics | How many replicas a new topic has if nobody says.
-    log.retention.hours | INT | 168 | -1.. | | cluster.config | \
-        How long records are kept, in hours; -1 is for ever.
+    log.retention.hours | INT | 168 | -1.. | | cluster.config | How long records are kept, in hours; -1: for ever.
     log.retention.minutes | INT | - | -1.. | | cluster.config | \
         How long records are kept, in minutes; it goes before the hours.
     log.retention.check.interval.ms | LONG | 300000 | 1.. | | cluster.config | \
@@ -194,15 +185,11 @@ OUR_ROWS += '''
 OUR_ROWS += '''
     group.initial.rebalance.delay.ms | INT | 0 | 0.. | | groups.classic | \
         How long a new group waits for more members. Kafka waits 3000.
-    group.min.session.timeout.ms | INT | 6000 | 0.. | | groups.classic | \
-        The shortest session that a member may ask for.
-    group.max.session.timeout.ms | INT | 1800000 | 0.. | | groups.classic | \
-        The longest session that a member may ask for.
+    group.min.session.timeout.ms | INT | 6000 | 0.. | | groups.classic | The shortest session of a member.
+    group.max.session.timeout.ms | INT | 1800000 | 0.. | | groups.classic | The longest session of a member.
     group.max.size | INT | 2147483647 | 1.. | | groups.classic | How many members a group may have.
-    offset.metadata.max.bytes | INT | 4096 | 0.. | | groups.offsets | \
-        How much text a member may write beside an offset.
-    offsets.retention.minutes | INT | 10080 | 1.. | | groups.offsets | \
-        How long the offsets of an empty group are kept.
+    offset.metadata.max.bytes | INT | 4096 | 0.. | | groups.offsets | How much text may be beside an offset.
+    offsets.retention.minutes | INT | 10080 | 1.. | | groups.offsets | How long offsets of empty groups are kept.
     offsets.retention.check.interval.ms | LONG | 600000 | 1.. | | groups.offsets | \
         How often the broker looks for offsets that are too old.
     offsets.topic.num.partitions | INT | 50 | 1.. | | broker.node | How many partitions __consumer_offsets has.
@@ -252,12 +239,9 @@ OUR_ROWS += '''
 
 # %% ../../nbs/27e_cluster.settings_table.ipynb #8cc5a55c
 OUR_ROWS += '''
-    authorizer.class.name | STRING | | | | security.acls | \
-        Who decides what clients may do: nobody, or the StandardAuthorizer.
-    super.users | UNKNOWN | - | | authorizer | security.acls | \
-        Those who may do everything, with semicolons between them.
-    allow.everyone.if.no.acl.found | UNKNOWN | - | | authorizer | security.acls | \
-        May everybody do what no rule is about?
+    authorizer.class.name | STRING | | | | security.acls | Who decides what clients may do.
+    super.users | UNKNOWN | - | | authorizer | security.acls | Users who may do everything.
+    allow.everyone.if.no.acl.found | UNKNOWN | - | | authorizer | security.acls | May all do what has no rule?
     principal.builder.class | CLASS | \
         org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder | | listener broker | \
         broker.node | A Java class that says who a client is. This broker refuses to start with it.
@@ -283,10 +267,8 @@ OUR_ROWS += '''
         The versions of TLS that may be spoken.
     ssl.cipher.suites | LIST | | | listener broker | security.tls | \
         The ciphers that may be used. OpenSSL chooses ours; to name some is refused.
-    ssl.keystore.type | STRING | JKS | | listener broker | security.tls | \
-        The form of the file with our key. We can read PEM.
-    ssl.keystore.location | STRING | - | | listener broker | security.tls | \
-        The file with our key and our certificate.
+    ssl.keystore.type | STRING | JKS | | listener broker | security.tls | The form of our key's file; PEM here.
+    ssl.keystore.location | STRING | - | | listener broker | security.tls | The file with our key and certificate.
     ssl.keystore.key | PASSWORD | - | | listener broker | security.tls | Our key itself, if there is no file.
     ssl.keystore.certificate.chain | PASSWORD | - | | listener broker | security.tls | \
         Our certificate itself, if there is no file.

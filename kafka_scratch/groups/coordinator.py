@@ -24,7 +24,7 @@ from ..log.partition import PartitionLog, StorageError, locate, read_slice
 from ..cluster.image import Image, Topic
 from ..cluster.logs import Hosted
 from ..apis.metadata import live_brokers
-from ..cluster.config import Properties
+from ..cluster.properties import Properties
 from ..cluster.controller import topic_records
 
 # ## Which partition?

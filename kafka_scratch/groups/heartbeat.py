@@ -16,7 +16,7 @@ from ..wire.schema import *
 from ..wire.codes import ApiError, ErrorCode, Operation, Resource
 from ..apis.api import Api, Call, Caller
 from ..log.partition import StorageError
-from ..cluster.config import Properties
+from ..cluster.properties import Properties
 from ..cluster.controller import new_id
 from .coordinator import GroupCoordinator, check_coordinator, not_written
 from .classic import find_group

@@ -17,7 +17,7 @@ from ..wire.primitives import *
 from ..wire.schema import *
 from .checksums import crc32c
 from .records import CONTROL, TRANSACTIONAL, Batch, BatchHeader, ControlKey, EndTxnMarker, read_records
-from .segments import file_name, replace_file
+from .segments import replace_file
 
 # ## Five batches
 # %% ../../nbs/15_log.producer_state.ipynb #76cda829

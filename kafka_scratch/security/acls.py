@@ -9,10 +9,10 @@ __all__ = ['EVERYBODY', 'ANYWHERE', 'EVERY_NAME', 'IMPLIED', 'STANDARD', 'AclCon
 # %% ../../nbs/47_security.acls.ipynb #35bf681f
 from collections import namedtuple
 from ipaddress import ip_address
-from ..wire.codes import Operation, Resource
+from ..wire.codes import Operation
 from ..apis.api import Caller
 from ..cluster.records import AccessControlEntryRecord
-from ..cluster.config import Properties, read_choice
+from ..cluster.properties import Properties, read_choice
 
 # %% ../../nbs/47_security.acls.ipynb #b029cf34
 class PatternType:

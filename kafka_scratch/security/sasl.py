@@ -24,7 +24,8 @@ from ..wire.codes import API_VERSIONS, ErrorCode
 from ..apis.api import PEEK, Api, Call, Later, Refused, find_api, read_request, write_response
 from ..apis.api_versions import api_versions
 from ..cluster.records import UserScramCredentialRecord
-from ..cluster.config import ConfigError, Listener, Properties, read_number
+from ..cluster.properties import ConfigError, Properties, read_number
+from ..cluster.config import Listener
 
 # ## Two messages
 # %% ../../nbs/46_security.sasl.ipynb #4e42bb36

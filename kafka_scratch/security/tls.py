@@ -12,7 +12,8 @@ __all__ = ['SEQUENCE', 'SET', 'OID', 'VERSION', 'KINDS', 'TEXTS', 'MAPPING', 'VE
 # %% ../../nbs/48_security.tls.ipynb #ba665aee
 import re, ssl, tempfile
 from ..apis.api import Refused
-from ..cluster.config import Config, ConfigError, Listener, Properties, read_choice
+from ..cluster.properties import ConfigError, Properties, read_choice
+from ..cluster.config import Config, Listener
 
 # ## Who a certificate belongs to
 # %% ../../nbs/48_security.tls.ipynb #013ebb2a

@@ -13,9 +13,10 @@ import contextlib, json, os, pickle, re, threading, time, uuid
 from collections import namedtuple
 from dataclasses import dataclass, replace
 import pyarrow as pa, pyarrow.parquet as pq
-from ..cluster.config import ConfigError, read_meta
-from ..log.reader import BadPath, Damaged   # these two, and BadOption, are what a plan may raise
-from .options import TABLES, BadOption, Options, read_options
+from ..cluster.properties import ConfigError
+from ..cluster.directories import read_meta
+from ..log.reader import BadPath   # these two, and BadOption, are what a plan may raise
+from .options import TABLES, Options, read_options
 from .plan import wanted_sources
 from .parquet import SCHEMA_FILE, file_path, write_empty
 from .jobs import (DAMAGE_SCHEMA, PARTITIONED, Job, Work, share_out, stop_file, write_task,

@@ -88,7 +88,7 @@ def connect_for(path: str | None):
     "What makes connections to brokers, as a client's properties file wants it."
     from kafka_scratch.client.client import Connection
     if path is None: return Connection
-    from kafka_scratch.cluster.config import ConfigError
+    from kafka_scratch.cluster.properties import ConfigError
     from kafka_scratch.client.secure import connect_with
     try: return connect_with(path)
     except ConfigError as error: raise BadArgument(str(error)) from None

@@ -8,7 +8,8 @@ __all__ = ['serve_config', 'serve_command']
 # %% ../../nbs/67_tools.serve.ipynb #c72b1dbd
 import asyncio, sys
 from ..wire.primitives import DecodeError
-from ..cluster.config import ConfigError, read_config, read_text
+from ..cluster.properties import ConfigError, read_text
+from ..cluster.config import read_config
 from ..broker.node import say
 from ..broker.server import new_event_loop, open_missing_streams, run
 from ..broker.running import setting_texts

@@ -17,7 +17,7 @@ from broker_process import ROOT
 sys.path.insert(0, str(ROOT))
 from benchmarks import real_kafka
 
-from kafka_scratch.cluster.config import find_node_id, owner_in, read_meta
+from kafka_scratch.cluster.directories import find_node_id, owner_in, read_meta
 from kafka_scratch.cluster.controller import quorum_epoch
 from kafka_scratch.wire.primitives import uuid_bytes, uuid_text
 from kafka_scratch.log.segments import read_checkpoint, read_partition_metadata
@@ -81,7 +81,7 @@ FOUND = {   # kind of file → content, and what Kafka 4.1.1 found in it
         (b'version: 0', None),
         (b'', None),
         (b'\n', None),
-        (b'\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00', None),
+        (b'\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00', None),  # noqa: E501
         (b'version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA', None),
         (b'version: 0\ntopic_id: ', None),
         (b'version: 0\ntopic_id: short', None),
@@ -184,19 +184,19 @@ FOUND = {   # kind of file → content, and what Kafka 4.1.1 found in it
     'quorum-state': [
         (b'{"leaderId":1,"leaderEpoch":7,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}',
          '7'),
-        (b'{"clusterId":"","leaderId":1,"leaderEpoch":7,"votedId":-1,"appliedOffset":0,"currentVoters":[{"voterId":1}],"data_version":0}', '7'),
-        (b'{"clusterId":"","leaderId":1,"leaderEpoch":7,"votedId":-1,"appliedOffset":0,"currentVoters":[{"voterId":1}],"data_version":0}\r\n', '7'),
-        (b'\n{"clusterId":"","leaderId":1,"leaderEpoch":7,"votedId":-1,"appliedOffset":0,"currentVoters":[{"voterId":1}],"data_version":0}', None),
+        (b'{"clusterId":"","leaderId":1,"leaderEpoch":7,"votedId":-1,"appliedOffset":0,"currentVoters":[{"voterId":1}],"data_version":0}', '7'),  # noqa: E501
+        (b'{"clusterId":"","leaderId":1,"leaderEpoch":7,"votedId":-1,"appliedOffset":0,"currentVoters":[{"voterId":1}],"data_version":0}\r\n', '7'),  # noqa: E501
+        (b'\n{"clusterId":"","leaderId":1,"leaderEpoch":7,"votedId":-1,"appliedOffset":0,"currentVoters":[{"voterId":1}],"data_version":0}', None),  # noqa: E501
         (b'', None),
         (b'garbage', None),
         (b'{}', None),
         (b'{"leaderEpoch":7}', None),
         (b'{"leaderId":1,"leaderEpoch":7,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":2}',
          None),
-        (b'{"leaderId":1,"leaderEpoch":7,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","unknown":5,"data_version":1}', '7'),
+        (b'{"leaderId":1,"leaderEpoch":7,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","unknown":5,"data_version":1}', '7'),  # noqa: E501
         (b'{"leaderId":1,"leaderEpoch":"7","votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}',
          None),
-        (b'{"leaderId":1,"leaderEpoch":7,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}\ngarbage', '7'),
+        (b'{"leaderId":1,"leaderEpoch":7,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}\ngarbage', '7'),  # noqa: E501
     ],
     'meta.properties': [
         (b'version=1\ncluster.id=abc\nnode.id=1\ndirectory.id=caWaUYloT4uTfigl1CumZQ\n',
@@ -254,13 +254,13 @@ THEIRS = {(kind, content): found for kind, files in FOUND.items() for content, f
 DIFFERENT = {
     # An epoch is an epoch: we only want to know which was the last, and go on without one.
     ('quorum-state', b'{"leaderEpoch":7}'): '7',
-    ('quorum-state', b'{"leaderId":1,"leaderEpoch":7,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":2}'): '7',
-    ('quorum-state', b'{"leaderId":1,"leaderEpoch":"7","votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}'): '7',
+    ('quorum-state', b'{"leaderId":1,"leaderEpoch":7,"votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":2}'): '7',  # noqa: E501
+    ('quorum-state', b'{"leaderId":1,"leaderEpoch":"7","votedId":-1,"votedDirectoryId":"AAAAAAAAAAAAAAAAAAAAAA","data_version":1}'): '7',  # noqa: E501
     # The broker doesn't need the id of a directory.
     ('meta.properties', b'version=1\ncluster.id=abc\nnode.id=1\ndirectory.id=short\n'): 'abc 1 short',
     ('meta.properties', b'version=1\ncluster.id=abc\nnode.id=1\ndirectory.id=\n'): 'abc 1 -',
-    ('meta.properties', b'version=1\ncluster.id=abc\nnode.id=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAA\n'): 'abc 1 AAAAAAAAAAAAAAAAAAAAAA',
-    ('meta.properties', b'version=1\ncluster.id=abc\nnode.id=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAQ\n'): 'abc 1 AAAAAAAAAAAAAAAAAAAAAQ',
+    ('meta.properties', b'version=1\ncluster.id=abc\nnode.id=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAA\n'): 'abc 1 AAAAAAAAAAAAAAAAAAAAAA',  # noqa: E501
+    ('meta.properties', b'version=1\ncluster.id=abc\nnode.id=1\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAQ\n'): 'abc 1 AAAAAAAAAAAAAAAAAAAAAQ',  # noqa: E501
     # What the file doesn't say, the configuration may; and blanks at the end of a line are only blanks.
     ('meta.properties', b'version=0\nbroker.id=1\n'): 'None 1 -',
     ('meta.properties', b'version=1\nnode.id=1\n'): 'None 1 -',

@@ -19,7 +19,8 @@ import pytest
 from size import needs_kafka
 from broker_process import FIXTURES, ROOT, BrokerProcess, Client, free_port, properties, running
 from by_hand import compact, compact_array, request
-from log_by_hand import base_offset, fetch, next_offset, placed, produce, read_fetch, read_produce, record, record_batch, split
+from log_by_hand import base_offset, fetch, next_offset, placed, produce, read_fetch, read_produce, record
+from log_by_hand import record_batch, split
 
 sys.path.insert(0, str(ROOT))
 from benchmarks import real_kafka
@@ -301,7 +302,7 @@ def test_what_kafka_python_produced_through_us(made_by_kafka, tmp_path):
             producer = kafka_python.KafkaProducer(bootstrap_servers=f'127.0.0.1:{broker.port}', compression_type=codec,
                                                   acks='all', enable_idempotence=False, linger_ms=5)
             for i in range(200):
-                key, value, headers, timestamp = f'k{i % 7}'.encode(), f'{codec} {i} '.encode() + b'x' * (i % 50), [('number', str(i).encode())], now() + i
+                key, value, headers, timestamp = f'k{i % 7}'.encode(), f'{codec} {i} '.encode() + b'x' * (i % 50), [('number', str(i).encode())], now() + i  # noqa: E501
                 future = producer.send('plain', value=value, key=key, headers=headers, timestamp_ms=timestamp,
                                        partition=i % 3)
                 sent.append((future, timestamp, i % 3, shown([(b'number', str(i).encode())]), text(key), text(value)))

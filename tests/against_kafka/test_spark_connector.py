@@ -143,7 +143,7 @@ for isolation in 'read_uncommitted', 'read_committed':
         frame = read(isolation)
         found = digest(frame)
         print(json.dumps([isolation, name, expected, found, [] if found == expected else show(theirs(isolation), frame)]), flush=True)
-'''
+'''  # noqa: E501
 
 
 @pytest.fixture(scope='module')

@@ -86,7 +86,7 @@ for value, decision in zip(sys.argv[2:], ['commit', 'abort', 'open']):
     elif decision == 'abort': producer.abort_transaction(10)
 print('open', flush=True)
 time.sleep(60)
-"""
+"""  # noqa: E501
 
 
 @contextlib.contextmanager

@@ -10,7 +10,8 @@ import pytest
 
 from edge_cases import EDGE, STATE, frames, state_log
 from broker_process import running
-from by_hand import API_VERSIONS, DESCRIBE_TOPIC_PARTITIONS, api_versions, correlation_id, describe, read_api_versions, read_describe, read_features
+from by_hand import API_VERSIONS, DESCRIBE_TOPIC_PARTITIONS, api_versions, correlation_id, describe, read_api_versions
+from by_hand import read_describe, read_features
 from kafka_scratch.broker.apis import APIS
 
 FILES = 'apiversions', 'describe-topic-partitions', 'framing'

@@ -20,9 +20,11 @@ sys.path.insert(0, str(ROOT))
 from benchmarks import real_kafka
 
 from kafka_scratch.wire.frames import RequestHeader, ResponseHeader
-from kafka_scratch.apis.api import PEEK, Call, Caller, Node, Refused, explain_request, explain_response, find_api, read_request
+from kafka_scratch.apis.api import PEEK, Call, Caller, Node, Refused, explain_request, explain_response, find_api
+from kafka_scratch.apis.api import read_request
 from kafka_scratch.cluster.image import Image, broker_registered, partition_made, topic_made
-from kafka_scratch.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, answer_metadata, asks_for_all, live_brokers, metadata
+from kafka_scratch.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, answer_metadata
+from kafka_scratch.apis.metadata import asks_for_all, live_brokers, metadata
 from kafka_scratch.wire.codes import METADATA
 from kafka_scratch.cluster.metadata_log import load_image
 from kafka_scratch.cluster.records import BrokerEndpoint, PartitionRecord, RegisterBrokerRecord, TopicRecord

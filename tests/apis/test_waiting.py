@@ -19,7 +19,8 @@ from crc32c import crc32c
 from broker_process import FIXTURES, assert_quiet, many_clients, running, wait_until
 from by_hand import api_versions, batch, correlation_id, metadata_log, read_api_versions, topic_batch, write_log
 from kafka_scratch.cluster.records import ConfigRecord, write_value
-from log_by_hand import base_offset, fetch, message_batch, next_offset, placed, produce, read_fetch, read_produce, record, record_batch, split
+from log_by_hand import base_offset, fetch, message_batch, next_offset, placed, produce, read_fetch, read_produce
+from log_by_hand import record, record_batch, split
 
 MB = 1 << 20
 VERSION = 12          # the last one that knows topics by name

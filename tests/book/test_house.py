@@ -1,6 +1,9 @@
 "The house: rooms import one way, classes don't continue each other, modules have a size that one can read."
 import ast
+import json
 import re
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -78,3 +81,21 @@ def test_no_class_only_continues_another(path):
 def test_a_module_can_be_read_at_one_go(path):
     size = len(path.read_text(encoding='utf-8').splitlines())
     assert size <= LARGEST or name_of(path) in REASONS, f'{size} lines'
+
+
+WIDEST = 120
+
+
+def test_no_line_of_a_chapter_is_too_long():
+    "Of code, that is: what people read beside it is wrapped by whatever shows it."
+    for path in sorted((ROOT/'nbs').glob('*.ipynb')):
+        for cell in json.loads(path.read_text(encoding='utf-8'))['cells']:
+            if cell['cell_type'] != 'code': continue
+            long = [line for line in ''.join(cell['source']).splitlines() if len(line) > WIDEST]
+            assert not long, f'{path.name}, cell {cell["id"]}: {long[0]}'
+
+
+def test_ruff_has_nothing_to_say():
+    done = subprocess.run([sys.executable, '-m', 'ruff', 'check', '--no-cache', '--output-format=concise', '.'], cwd=ROOT,  # noqa: E501
+                          capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr

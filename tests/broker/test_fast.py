@@ -26,7 +26,7 @@ from kafka_scratch.wire.primitives import DecodeError, EncodeError
 from log_by_hand import fetch, produce
 from size import budget
 
-FILES = 'apiversions', 'describe-topic-partitions', 'metadata', 'fetch', 'fetch-session-sequence', 'produce', 'other-apis'
+FILES = 'apiversions', 'describe-topic-partitions', 'metadata', 'fetch', 'fetch-session-sequence', 'produce', 'other-apis'  # noqa: E501
 RECORDED = [frame[4:] for file in FILES for line in (EDGE/f'{file}.jsonl').read_text().splitlines()
             for frame in frames(bytes.fromhex(json.loads(line)['request_hex']))]
 SERVED = {0, 1, 2, 3, 18, 75}      # what makes up its own ids (groups, producers, new topics) can't be compared

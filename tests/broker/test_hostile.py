@@ -293,7 +293,7 @@ def test_a_lower_limit(tmp_path, loop):
 
 def test_idle_connections_are_closed(tmp_path, loop):
     with running(tmp_path, env=loop,
-                 connections_max_idle_ms=400) as broker, broker.client() as idle, broker.client() as half, broker.client() as busy:
+                 connections_max_idle_ms=400) as broker, broker.client() as idle, broker.client() as half, broker.client() as busy:  # noqa: E501
         half.send(api_versions(1)[:7])
         stop = threading.Event()
 

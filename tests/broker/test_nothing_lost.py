@@ -25,7 +25,8 @@ import pytest
 from broker_process import BrokerProcess, Client, free_port, properties
 from by_hand import metadata_log, topic_id_of, write_log
 from size import ALL, long
-from log_by_hand import base_offset, fetch, next_offset, placed, produce, read_fetch, read_produce, record, record_batch, split
+from log_by_hand import base_offset, fetch, next_offset, placed, produce, read_fetch, read_produce, record
+from log_by_hand import record_batch, split
 
 SEED = int(os.environ.get('KAFKA_SCRATCH_SEED', 4711))
 TOPICS = {'orders': 2, 'prices': 1}
@@ -49,7 +50,7 @@ SETTINGS = {   # ten directories, each kept in its own way
 class Sent:
     "A batch that was sent, and what became of it."
     def __init__(self, place, producer: int, number: int, batch: bytes):
-        self.place, self.producer, self.number, self.batch, self.offset, self.there = place, producer, number, batch, None, False
+        self.place, self.producer, self.number, self.batch, self.offset, self.there = place, producer, number, batch, None, False  # noqa: E501
     def __repr__(self):
         return f'batch {self.number} of producer {self.producer} to {self.place}, acknowledged at {self.offset}'
 
@@ -93,7 +94,7 @@ class World:
         assert base_offset(batch) == offset, f'{place} goes on with {base_offset(batch)} instead of {offset}'
         sent = self.sent.get(batch[17:])
         assert sent and batch == placed(sent.batch,
-                                        offset) and sent.place == place, f'{place} has a batch at {offset} that nobody sent: {batch[:80].hex()}'
+                                        offset) and sent.place == place, f'{place} has a batch at {offset} that nobody sent: {batch[:80].hex()}'  # noqa: E501
         return sent
 
     def look(self):
@@ -103,7 +104,7 @@ class World:
                 for offset, batch in read_all(client, place, self.ends[place]):
                     sent = self.take(place, offset, batch)
                     assert sent.number > self.last[place,
-                                                   sent.producer], f'{sent} is at {offset}, behind number {self.last[place, sent.producer]}'
+                                                   sent.producer], f'{sent} is at {offset}, behind number {self.last[place, sent.producer]}'  # noqa: E501
                     self.last[place, sent.producer], sent.there = sent.number, True
                     self.found[place][offset], self.ends[place] = batch, next_offset(batch)
         for sent in self.fresh:

@@ -11,7 +11,7 @@ import pytest
 
 from kafka_scratch.broker import running
 from kafka_scratch.client.client import Unanswered, fetch_from, find_topics, send_batch
-from kafka_scratch.cluster.config import ConfigError
+from kafka_scratch.cluster.properties import ConfigError
 from kafka_scratch.log.records import Record, read_batches, read_records, write_batch
 from kafka_scratch.broker.running import Broker, running_broker, setting_texts, wanted_topics
 

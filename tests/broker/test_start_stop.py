@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import FIXTURES, META, PATIENCE, ROOT, BrokerProcess, Client, environment, free_port, properties, run_to_end, running, tree, wait_until
+from broker_process import FIXTURES, META, PATIENCE, ROOT, BrokerProcess, Client, environment, free_port, properties
+from broker_process import run_to_end, running, tree, wait_until
 from by_hand import (api_versions, batch, compact, describe, leader_change, metadata_log, partition_record,
                      read_api_versions, read_describe, remove_topic,
                      topic_batch, topic_id_of, write_log)
@@ -410,7 +411,7 @@ def test_says_that_a_broker_is_on_the_port(tmp_path, loop):
         said = refused(tmp_path/'second', properties(tmp_path/'second.properties',
                                                      listeners=f'PLAINTEXT://127.0.0.1:{broker.port}',
                                                      log_dirs=tmp_path/'other'), env=loop)
-        assert f'port {broker.port} is in use by a Kafka broker; stop that one, or choose another port, such as listeners=PLAINTEXT://127.0.0.1:' in said
+        assert f'port {broker.port} is in use by a Kafka broker; stop that one, or choose another port, such as listeners=PLAINTEXT://127.0.0.1:' in said  # noqa: E501
         assert not (tmp_path/'other').exists() or not any((tmp_path/'other').iterdir())
         assert is_served(broker)
 
@@ -535,7 +536,7 @@ def test_refuses_a_directory_with_other_things_in_it(tmp_path, setting):
                       **{setting: tmp_path/'logs'},
                       **{'log.dirs': tmp_path/'fresh'} if setting == 'metadata.log.dir' else {})
     said = refused(tmp_path, file)
-    assert f'{file}, line 2: {setting} has {tmp_path}/logs, which has no meta.properties, but letter.txt, orders-0, photo.jpg and 2 more in it' in said
+    assert f'{file}, line 2: {setting} has {tmp_path}/logs, which has no meta.properties, but letter.txt, orders-0, photo.jpg and 2 more in it' in said  # noqa: E501
     assert 'name an empty or a new directory' in said and not (tmp_path/'fresh').exists()
 
 
@@ -545,7 +546,7 @@ def test_takes_a_directory_that_a_broker_left(tmp_path, named):
     logs = tmp_path/'logs'
     write_log(logs, metadata_log(foo=1))
     for name in 'foo-0', 'bar-1.0123456789abcdef0123456789abcdef-delete', 'lost+found': (logs/name).mkdir()
-    for name in '.lock', '.DS_Store', 'cleaner-offset-checkpoint', 'recovery-point-offset-checkpoint.tmp', 'bootstrap.checkpoint':
+    for name in '.lock', '.DS_Store', 'cleaner-offset-checkpoint', 'recovery-point-offset-checkpoint.tmp', 'bootstrap.checkpoint':  # noqa: E501
         (logs/name).touch()
     if named:
         (logs/'meta.properties').write_text(META.format(node_id=1))

@@ -16,19 +16,21 @@ import time
 import pytest
 
 from size import kafka_absent
-from broker_process import PATIENCE, ROOT, environment, free_port
+from broker_process import ROOT, environment, free_port
 from security_by_hand import AUTHORIZER, JAAS, USERS, Certificates, doors, needs_openssl
 
 sys.path.insert(0, str(ROOT))
 from benchmarks import real_kafka
 
-from kafka_scratch.security.scram_apis import AlterUserScramCredentialsRequest, ScramCredentialUpsertion, alter_user_scram_credentials
+from kafka_scratch.security.scram_apis import AlterUserScramCredentialsRequest, ScramCredentialUpsertion
+from kafka_scratch.security.scram_apis import alter_user_scram_credentials
 from kafka_scratch.apis.api_versions import ApiVersion, ApiVersionsResponse, api_versions
 from kafka_scratch.client.client import Client, Connection, NoBroker, ask_any_broker, find_topics
-from kafka_scratch.cluster.config import ConfigError
+from kafka_scratch.cluster.properties import ConfigError
 from kafka_scratch.apis.api import find_api, read_request, write_response
 from kafka_scratch.apis.metadata import MetadataRequest, metadata
-from kafka_scratch.security.sasl import SaslAuthenticateResponse, SaslHandshakeResponse, sasl_authenticate, sasl_handshake
+from kafka_scratch.security.sasl import SaslAuthenticateResponse, SaslHandshakeResponse, sasl_authenticate
+from kafka_scratch.security.sasl import sasl_handshake
 from kafka_scratch.client.secure import MODULES, NotAdmitted, SecureConnection, connect_with, read_client_config
 
 pytestmark = needs_openssl

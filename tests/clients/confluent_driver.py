@@ -1,8 +1,10 @@
 "The driver of confluent-kafka, which is librdkafka."
 import functools
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, OFFSET_BEGINNING, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic, OffsetSpec
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, OFFSET_BEGINNING, Producer
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
+from confluent_kafka.admin import OffsetSpec
 
 from contract import PATIENCE, TURNS, key_of, main, numbers, say, say_record, say_turns, value_of, when_stdin_ends
 

@@ -13,7 +13,7 @@ from benchmarks import real_kafka
 from contract import PATIENCE, key_of, main, numbers, say, value_of, when_stdin_ends
 from fetch import QUICK_JAVA
 
-TOPICS, CONFIGS, GROUPS = 'org.apache.kafka.tools.TopicCommand', 'kafka.admin.ConfigCommand', 'org.apache.kafka.tools.consumer.group.ConsumerGroupCommand'
+TOPICS, CONFIGS, GROUPS = 'org.apache.kafka.tools.TopicCommand', 'kafka.admin.ConfigCommand', 'org.apache.kafka.tools.consumer.group.ConsumerGroupCommand'  # noqa: E501
 PRODUCER, CONSUMER = 'org.apache.kafka.tools.ConsoleProducer', 'org.apache.kafka.tools.consumer.ConsoleConsumer'
 OFFSETS, DELETE_RECORDS = 'org.apache.kafka.tools.GetOffsetShell', 'org.apache.kafka.tools.DeleteRecordsCommand'
 PRINT = [word for name in ('partition', 'offset', 'key') for word in ('--property', f'print.{name}=true')]
@@ -100,7 +100,7 @@ def member(options):
     leave = when_stdin_ends()
     # otherwise the broker says
     timeouts = ['session.timeout.ms=6000', 'heartbeat.interval.ms=500'] if options.protocol == 'classic' else []
-    settings = f'group.protocol={options.protocol}', 'auto.commit.interval.ms=100', 'fetch.max.wait.ms=100', 'reconnect.backoff.max.ms=200', *timeouts
+    settings = f'group.protocol={options.protocol}', 'auto.commit.interval.ms=100', 'fetch.max.wait.ms=100', 'reconnect.backoff.max.ms=200', *timeouts  # noqa: E501
     command = java(options, CONSUMER, '--topic', options.topic, '--from-beginning', '--group', options.group, *PRINT,
                    *[word for setting in settings for word in ('--consumer-property', setting)],
                    log='-Dorg.slf4j.simpleLogger.defaultLogLevel=info')

@@ -87,7 +87,7 @@ def offsets(options):
 
 def member(options):
     leave = when_stdin_ends()
-    settings = 'session.timeout.ms=6000', 'heartbeat.interval.ms=500', 'auto.commit.interval.ms=100', 'auto.offset.reset=earliest', 'fetch.wait.max.ms=100'
+    settings = 'session.timeout.ms=6000', 'heartbeat.interval.ms=500', 'auto.commit.interval.ms=100', 'auto.offset.reset=earliest', 'fetch.wait.max.ms=100'  # noqa: E501
     # -E: without it, it would end when the broker is away.
     command = kcat(options, '-G', options.group, '-J', '-u', '-E', *[word for setting in settings for word in ('-X',
         setting)], options.topic)

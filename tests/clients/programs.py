@@ -76,7 +76,7 @@ def words(job: str, options: dict) -> list[str]:
 class Driver:
     "A client's driver: does jobs, each in a process of its own, or all in one where starting takes long."
     def __init__(self, command: list, scratch: Path, bootstrap: str, serves: bool = False, patience: float = PATIENCE):
-        self.command, self.scratch, self.bootstrap, self.serves, self.patience = command, scratch, bootstrap, serves, patience
+        self.command, self.scratch, self.bootstrap, self.serves, self.patience = command, scratch, bootstrap, serves, patience  # noqa: E501
         self.server, self.members = None, []
 
     def start(self, job: str, **options) -> Program:

@@ -17,9 +17,9 @@ from hypothesis import given, strategies as st
 from admin_by_hand import *
 from benchmarks import real_kafka
 from player import recorded
-from recordings import OWN
 from record_configs import DEFINITIONS, NUMBERS as NUMBER_TYPES, definitions
-from kafka_scratch.cluster.config import ConfigError, read_config, read_log_config, setting_names, unknown_settings
+from kafka_scratch.cluster.properties import ConfigError
+from kafka_scratch.cluster.config import read_log_config, setting_names, unknown_settings
 from kafka_scratch.cluster.properties import read_properties
 from kafka_scratch.wire.codes import ApiError, ErrorCode, Operation, Resource
 from kafka_scratch.cluster.image import Image, config_set
@@ -66,7 +66,7 @@ OUR_BOUNDS = {'broker.id': '0..', 'connections.max.idle.ms': '-1..', 'connection
 # A change that passes by its type and bounds is tried out by a real broker: with its other settings, its threads, its
 # classes, its listeners. We keep it.
 TRIED_OUT = """listeners listener.security.protocol.map log.cleaner.dedupe.buffer.size log.cleaner.threads max.connection.creation.rate max.connections
-    max.connections.per.ip max.connections.per.ip.overrides metric.reporters num.replica.fetchers principal.builder.class ssl.engine.factory.class""".split()
+    max.connections.per.ip max.connections.per.ip.overrides metric.reporters num.replica.fetchers principal.builder.class ssl.engine.factory.class""".split()  # noqa: E501
 # These can be changed in Kafka for one listener only; we keep them for all, and say that they have no effect.
 PER_LISTENER = [name for name in BROKER_TABLE if name.startswith(('ssl.keystore.',
                                                                   'ssl.truststore.')) or name == 'ssl.key.password']
@@ -376,7 +376,7 @@ UNDOCUMENTED = """controller.performance.always.log.threshold.ms controller.perf
     internal.metadata.max.batch.size.in.bytes internal.metadata.max.fetch.size.in.bytes log.initial.task.delay.ms producer.id.expiration.check.interval.ms
     remote.log.manager.task.retry.backoff.max.ms remote.log.manager.task.retry.backoff.ms remote.log.manager.task.retry.jitter server.max.startup.time.ms
     share.coordinator.cold.partition.snapshot.interval.ms share.coordinator.state.topic.prune.interval.ms unclean.leader.election.interval.ms
-    unstable.api.versions.enable unstable.feature.versions.enable super.users allow.everyone.if.no.acl.found""".split()
+    unstable.api.versions.enable unstable.feature.versions.enable super.users allow.everyone.if.no.acl.found""".split()  # noqa: E501
 
 
 def test_every_setting_with_a_meaning_has_a_name():

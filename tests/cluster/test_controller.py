@@ -12,14 +12,15 @@ sys.path.insert(0, str(ROOT))
 from benchmarks import real_kafka, wire
 
 from kafka_scratch.cluster import controller as controller_module
-from kafka_scratch.cluster.controller import Controller, become_leader, found_cluster, metadata_batch, record_version, topic_records
+from kafka_scratch.cluster.controller import Controller, become_leader, found_cluster, metadata_batch, record_version
+from kafka_scratch.cluster.controller import topic_records
 from kafka_scratch.wire.codes import METADATA
 from kafka_scratch.cluster.metadata_log import MetadataLog, load_image
 from kafka_scratch.cluster.records import (BeginTransactionRecord, ConfigRecord, EndTransactionRecord,
-                                           FeatureLevelRecord, PartitionChangeRecord, PartitionRecord,
+                                           FeatureLevelRecord, PartitionRecord,
                                            ProducerIdsRecord,
                                             RegisterBrokerRecord, RemoveTopicRecord, TopicRecord,
-                                            UserScramCredentialRecord, read_value, write_value)
+                                            UserScramCredentialRecord, read_value)
 from kafka_scratch.log.partition import StorageError
 from kafka_scratch.log.records import read_batches, read_records
 from kafka_scratch.log.segments import file_name

@@ -16,9 +16,9 @@ from hypothesis import given, strategies as st
 
 from metadata_by_hand import (A_CHANGE, A_PARTITION, A_TOPIC, BEGIN, END, FIXTURES, IMAGES, KEY_ENDS, NONSENSE, OTHER,
                               TOPIC, Directory, Plain,
-                              change, changes, checkpoint, comparable, damaged, directory_of, each_image, entries_of,
+                              change, checkpoint, comparable, damaged, directory_of, each_image, entries_of,
                               flat, fold, in_transaction,
-                              kafkas_image, logs, raw_batch, raw_fields, removal, small, strangers, tags, tails, topic)
+                              kafkas_image, logs, raw_batch, raw_fields, removal, small, tails, topic)
 from size import budget
 from kafka_scratch.cluster import image as image_module, metadata_log
 from kafka_scratch.cluster.image import Image, replay_batch

@@ -92,7 +92,7 @@ def table(function):
 def driver(request, client, drivers):
     "The client's driver, if it can do what this test is about."
     variant = next((request.node.callspec.params[name] for name in ('codec',
-                                                                    'protocol') if name in request.node.callspec.params), None)
+                                                                    'protocol') if name in request.node.callspec.params), None)  # noqa: E501
     job = request.function.__name__.removeprefix('test_')
     if reason := CLIENTS[client].cannot.get(f'{job}[{variant}]' if variant else job): pytest.skip(f'– {reason}')
     driver = drivers(client)

@@ -17,7 +17,8 @@ from broker_process import Client, running
 
 from kafka_scratch.client.client import write_request
 from kafka_scratch.log.checksums import crc32c
-from kafka_scratch.apis.configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest, incremental_alter_configs
+from kafka_scratch.apis.configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
+from kafka_scratch.apis.configs import incremental_alter_configs
 from kafka_scratch.apis.api import read_request
 from kafka_scratch.broker.apis import APIS
 from kafka_scratch.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData, produce
@@ -37,7 +38,7 @@ JOBS = {
     'franz-go': 'franz-go.create franz-go.list franz-go.produce franz-go.consume',
     'java': '''java-admin.cluster java-admin.list java-admin.describe java-admin.describe-paged java-admin.describe-by-id java-admin.create
         java-admin.createPartitions java-admin.configs java-admin.listOffsets java-admin.delete
-        java.produce java.consume-classic java.consume-848 java-admin.groups java.transactional''',
+        java.produce java.consume-classic java.consume-848 java-admin.groups java.transactional''',  # noqa: E501
     'kafkajs': 'kafkajs.create kafkajs.admin kafkajs.produce kafkajs.consume',
     'kafkapython': 'kafkapython.create kafkapython.list kafkapython.describe kafkapython.produce kafkapython.consume',
     'kcat': 'kcat.list kcat.produce kcat.consume-simple kcat.consume'}
@@ -113,7 +114,7 @@ class Conversation:
         ours, kafkas = (api.response.codec(version).read(frame, start)[0] for frame in (raw,
             bytes.fromhex(line['hex'])))
         differences = list(self.compare(ours, kafkas, type(kafkas).__name__))
-        assert not differences, f'{line["api_name"]} {version}, number {line["seq"]}: {differences}\nours:   {ours}\nKafka\'s: {kafkas}'
+        assert not differences, f'{line["api_name"]} {version}, number {line["seq"]}: {differences}\nours:   {ours}\nKafka\'s: {kafkas}'  # noqa: E501
 
     def compare(self, ours, kafkas, path: str):
         "Yields what is different."

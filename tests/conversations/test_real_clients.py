@@ -27,7 +27,7 @@ def kafka():
     pytest.importorskip('kafka.protocol.api_message', reason='needs kafka-python 3')
     from kafka.protocol import admin, metadata
     class Names: ApiVersionsRequest, ApiVersionsResponse = metadata.ApiVersionsRequest, metadata.ApiVersionsResponse
-    Names.DescribeRequest, Names.DescribeResponse = admin.DescribeTopicPartitionsRequest, admin.DescribeTopicPartitionsResponse
+    Names.DescribeRequest, Names.DescribeResponse = admin.DescribeTopicPartitionsRequest, admin.DescribeTopicPartitionsResponse  # noqa: E501
     return Names
 
 

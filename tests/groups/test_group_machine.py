@@ -9,16 +9,20 @@ make the same group again.
 """
 import pytest
 from hypothesis import Phase, settings, strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import run_state_machine_as_test
 
 from size import budget
 from kafka_scratch.groups.coordinator import Pending
 from kafka_scratch.wire.codes import ErrorCode
 from kafka_scratch.apis.api import Caller
 from kafka_scratch.groups import classic, classic_apis
-from kafka_scratch.groups.classic import COMPLETING, EMPTY, PREPARING, STABLE, ClassicGroup, GroupConfig, next_due, restore, save, validate_member
-from kafka_scratch.groups.classic_apis import classic_group_heartbeat, classic_group_join, classic_group_leave, classic_group_sync
-from kafka_scratch.groups.classic_messages import HeartbeatRequest, JoinGroupRequest, JoinGroupRequestProtocol, MemberIdentity, SyncGroupRequest, SyncGroupRequestAssignment
+from kafka_scratch.groups.classic import COMPLETING, EMPTY, PREPARING, STABLE, ClassicGroup, GroupConfig, next_due
+from kafka_scratch.groups.classic import restore, save, validate_member
+from kafka_scratch.groups.classic_apis import classic_group_heartbeat, classic_group_join, classic_group_leave
+from kafka_scratch.groups.classic_apis import classic_group_sync
+from kafka_scratch.groups.classic_messages import HeartbeatRequest, JoinGroupRequest, JoinGroupRequestProtocol
+from kafka_scratch.groups.classic_messages import MemberIdentity, SyncGroupRequest, SyncGroupRequestAssignment
 from kafka_scratch.log.partition import StorageError
 
 PARTITIONS = range(6)
@@ -34,7 +38,7 @@ def assignments_of(members: list[str]) -> dict[str, bytes]:
 class Client:
     "A consumer that does what a real one would."
     def __init__(self, name: str, version: int, instance_id: str | None, session_ms: int, rebalance_ms: int):
-        self.name, self.version, self.instance_id, self.session_ms, self.rebalance_ms = name, version, instance_id, session_ms, rebalance_ms
+        self.name, self.version, self.instance_id, self.session_ms, self.rebalance_ms = name, version, instance_id, session_ms, rebalance_ms  # noqa: E501
         self.member_id, self.generation, self.holds, self.waits, self.since, self.wants = '', -1, None, None, 0, b''
         self.phase, self.assignments = 'outside', {}   # outside, joining, joined, syncing, member, fenced
 
@@ -252,7 +256,7 @@ class GroupMachine(RuleBasedStateMachine):
     def members_hold_what_the_group_says(self):
         for client in getattr(self, 'clients', ()):
             member = self.group.members.get(client.member_id)
-            if self.group.state == STABLE and member and client.phase == 'member' and client.generation == self.group.generation:
+            if self.group.state == STABLE and member and client.phase == 'member' and client.generation == self.group.generation:  # noqa: E501
                 assert client.holds == member.assignment
 
     @invariant()

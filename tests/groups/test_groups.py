@@ -315,10 +315,10 @@ def test_nobody_joins_before_somebody_asked_for_the_coordinator(tmp_path):
     node = small_node(tmp_path)
     ask_node = lambda api, request: api.answer(request, Call(api.request.VERSIONS[-1], node))
     assert ask_node(join_group,
-                    join_request()).error_code == ErrorCode.NOT_COORDINATOR and '__consumer_offsets' not in node.image.topics
+                    join_request()).error_code == ErrorCode.NOT_COORDINATOR and '__consumer_offsets' not in node.image.topics  # noqa: E501
     ask_node(find_coordinator, FindCoordinatorRequest(coordinator_keys=['g']))
     assert '__consumer_offsets' in node.image.topics and ask_node(join_group,
-                                                                  join_request()).error_code == ErrorCode.MEMBER_ID_REQUIRED
+                                                                  join_request()).error_code == ErrorCode.MEMBER_ID_REQUIRED  # noqa: E501
 
 
 def test_share_groups_are_for_brokers_to_ask_about(tmp_path):
@@ -405,7 +405,7 @@ def test_who_reads_what():
 
 
 def test_settings_are_checked():
-    from kafka_scratch.cluster.config import ConfigError, read_properties
+    from kafka_scratch.cluster.properties import ConfigError, read_properties
     read = lambda text: read_group_config(read_properties(text, 'test'))
     assert read('group.min.session.timeout.ms=10\ngroup.max.session.timeout.ms=20') == GroupConfig(10, 20)
     with pytest.raises(ConfigError, match='group.max.size'): read('group.max.size=many')

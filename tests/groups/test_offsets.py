@@ -13,7 +13,7 @@ from broker_process import Client, running, wait_until
 import declarations
 from offset_conversations import *
 from player import RECORDED, answer_in, framed, recorded
-from kafka_scratch.cluster.config import ConfigError, Properties
+from kafka_scratch.cluster.properties import ConfigError, Properties
 from kafka_scratch.groups.coordinator import GroupCoordinator, Timers, replay
 from kafka_scratch.wire.codes import Operation, Resource
 from kafka_scratch.apis.api import Call, Node, read_request

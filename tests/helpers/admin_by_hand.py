@@ -4,7 +4,6 @@ from pathlib import Path
 
 from player import answer_in, exchanges, framed, play
 from kafka_scratch.cluster.config import read_config
-from kafka_scratch.cluster.properties import Properties
 from kafka_scratch.cluster.settings_table import *
 from kafka_scratch.cluster.other_settings import *
 from kafka_scratch.cluster.settings import *

@@ -110,7 +110,7 @@ class BrokerProcess:
     "The program, its output in two files, and its pid."
     def __init__(self, directory: Path, *arguments, port: int | None = None, program: Path = ROOT/'your_program.sh',
                  cwd=None, env: dict | None = None, limit=None):
-        self.port, self.stdout_file, self.stderr_file = port, directory/f'stdout-{time.monotonic_ns()}', directory/f'stderr-{time.monotonic_ns()}'
+        self.port, self.stdout_file, self.stderr_file = port, directory/f'stdout-{time.monotonic_ns()}', directory/f'stderr-{time.monotonic_ns()}'  # noqa: E501
         with open(self.stdout_file, 'wb') as out, open(self.stderr_file, 'wb') as err:
             self.process = subprocess.Popen([os.fspath(program), *map(os.fspath, arguments)], stdin=subprocess.DEVNULL,
                                             stdout=out, stderr=err,
@@ -199,7 +199,7 @@ def run_to_end(directory: Path, *arguments, **options) -> BrokerProcess:
     return process
 
 
-OURS = '.lock', '.kafka_cleanshutdown', 'recovery-point-offset-checkpoint', 'replication-offset-checkpoint', 'log-start-offset-checkpoint'
+OURS = '.lock', '.kafka_cleanshutdown', 'recovery-point-offset-checkpoint', 'replication-offset-checkpoint', 'log-start-offset-checkpoint'  # noqa: E501
 
 
 def tree(directory: Path) -> dict:

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from player import answer_in
 from kafka_scratch.groups import heartbeat as heartbeats
-from kafka_scratch.cluster.config import read_properties
+from kafka_scratch.cluster.properties import read_properties
 from kafka_scratch.groups.heartbeat import ConsumerGroupHeartbeatRequest, consumer_group_heartbeat
 from kafka_scratch.groups.consumer import facts, replay
 from kafka_scratch.groups.consumer_describe import consumer_group_describe

@@ -12,7 +12,8 @@ from size import jars_absent, real_kafka
 from kafka_scratch.broker.apis import APIS
 from kafka_scratch.wire.frames import RequestHeader, ResponseHeader
 from kafka_scratch.cluster.records import RECORD_TYPES
-from kafka_scratch.wire.primitives import Array, Boolean, Bytes, Float64, Int8, Int16, Int32, Int64, String, UInt16, UInt32, Uuid
+from kafka_scratch.wire.primitives import Array, Boolean, Bytes, Float64, Int8, Int16, Int32, Int64, String, UInt16
+from kafka_scratch.wire.primitives import UInt32, Uuid
 from kafka_scratch.log.records import CONTROL_VALUES
 from kafka_scratch.wire.schema import Message, default_of, version_range
 

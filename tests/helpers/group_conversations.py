@@ -14,7 +14,7 @@ from player import Heard, answer_in
 from kafka_scratch.groups import classic_apis
 from kafka_scratch.cluster.image import Image
 from kafka_scratch.apis.api import Node, Call, Caller, find_api
-from kafka_scratch.cluster.config import Properties
+from kafka_scratch.cluster.properties import Properties
 from kafka_scratch.groups.coordinator import GroupCoordinator, Timers, read_key, read_state, replay
 from kafka_scratch.groups.classic_messages import GroupMetadataValue
 from kafka_scratch.log.partition import StorageError

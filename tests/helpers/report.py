@@ -109,8 +109,8 @@ class Report:
         share, rest = self.forecast()
         self.shown = now
         line = (
-            f'{share:4.0%}  {sum(self.tests.values()):,} of {sum(self.expected.values()):,} tests{f", {self.failed} FAILED" if self.failed else ""}; '
-                f'{span(now - self.started)} gone, about {span(rest)} to go  ({", ".join(Path(part).name.split("::")[-1] for part in list(self.current)[-3:])})')
+            f'{share:4.0%}  {sum(self.tests.values()):,} of {sum(self.expected.values()):,} tests{f", {self.failed} FAILED" if self.failed else ""}; '  # noqa: E501
+                f'{span(now - self.started)} gone, about {span(rest)} to go  ({", ".join(Path(part).name.split("::")[-1] for part in list(self.current)[-3:])})')  # noqa: E501
         reporter = self.config.pluginmanager.get_plugin('terminalreporter')
         if terminal: reporter.write('\r' + line[:reporter._tw.fullwidth - 1].ljust(reporter._tw.fullwidth - 1))
         else: reporter.write_line(line)

@@ -1,4 +1,4 @@
-"""Clients that show who they are, made by hand: SASL messages, proofs, certificates; and brokers that want to see them."""
+"""Clients that show who they are, made by hand: SASL messages, proofs, certificates; and brokers that want to see them."""  # noqa: E501
 import base64
 import contextlib
 import hashlib
@@ -21,7 +21,8 @@ from kafka_scratch.security.quotas import describe_client_quotas
 from kafka_scratch.security.scram_apis import alter_user_scram_credentials, describe_user_scram_credentials
 from kafka_scratch.wire.frames import RequestHeader
 from kafka_scratch.wire.primitives import Int32
-from kafka_scratch.security.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest, SaslHandshakeResponse
+from kafka_scratch.security.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse, SaslHandshakeRequest
+from kafka_scratch.security.sasl import SaslHandshakeResponse
 from kafka_scratch.wire.schema import Message
 
 USERS = {'admin': 'admin-secret', 'alice': 'alice-secret', 'bob': 'bob-secret'}

@@ -19,11 +19,12 @@ sys.path.insert(0, str(ROOT))
 from benchmarks import real_kafka
 
 from kafka_scratch.groups.coordinator import FindCoordinatorRequest, FindCoordinatorResponse, partition_of
-from kafka_scratch.apis.describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse, TopicRequest
+from kafka_scratch.apis.describe_topic_partitions import DescribeTopicPartitionsRequest
+from kafka_scratch.apis.describe_topic_partitions import DescribeTopicPartitionsResponse, TopicRequest
 from kafka_scratch.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from kafka_scratch.wire.frames import RequestHeader
-from kafka_scratch.wire.codes import ErrorCode
-from kafka_scratch.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic
+from kafka_scratch.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse
+from kafka_scratch.apis.list_offsets import ListOffsetsTopic
 from kafka_scratch.apis.log_ends import (DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsResponse,
                                          DeleteRecordsTopic, OffsetForLeaderEpochRequest,
                                     OffsetForLeaderEpochResponse, OffsetForLeaderPartition, OffsetForLeaderTopic)
@@ -36,7 +37,7 @@ from kafka_scratch.apis.produce import PartitionProduceData, ProduceRequest, Pro
 from kafka_scratch.log.records import Record, write_batch
 from kafka_scratch.apis.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 
-NONE, UNKNOWN, CORRUPT, LEADER_NOT_AVAILABLE, NOT_LEADER, NOT_AVAILABLE, NOT_COORDINATOR, STORAGE = 0, -1, 2, 5, 6, 15, 16, 56
+NONE, UNKNOWN, CORRUPT, LEADER_NOT_AVAILABLE, NOT_LEADER, NOT_AVAILABLE, NOT_COORDINATOR, STORAGE = 0, -1, 2, 5, 6, 15, 16, 56  # noqa: E501
 BATCH = write_batch([Record(value=b'hello')], base_timestamp=1_700_000_000_000, max_timestamp=1_700_000_000_000)
 ID = b'caWaUYloT4uTfigl1CumZQ'
 

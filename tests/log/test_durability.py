@@ -589,7 +589,8 @@ DELETE_AND_DIE = """
 import os, signal, sys
 from kafka_scratch.client.client import Connection
 from kafka_scratch.groups.coordinator import FindCoordinatorRequest, GroupCoordinator, find_coordinator
-from kafka_scratch.groups.offset_apis import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic, offset_commit
+from kafka_scratch.groups.offset_apis import OffsetCommitRequest, OffsetCommitRequestPartition
+from kafka_scratch.groups.offset_apis import OffsetCommitRequestTopic, offset_commit
 from kafka_scratch.broker.running import running_broker
 from kafka_scratch.apis.delete_topics import DeleteTopicsRequest, DeleteTopicState, delete_topics
 
@@ -602,7 +603,7 @@ with running_broker(sys.argv[1], {'doomed': 1, 'kept': 1}) as broker:
     connection.ask(offset_commit, OffsetCommitRequest(group_id='readers', generation_id_or_member_epoch=-1, topics=topics))
     GroupCoordinator.topics_deleted = killed
     connection.ask(delete_topics, DeleteTopicsRequest(topics=[DeleteTopicState(name='doomed')], timeout_ms=1000))
-"""
+"""  # noqa: E501
 
 
 def committed(broker) -> dict[str, set[str]]:

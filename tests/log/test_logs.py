@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from size import budget
 from broker_process import FIXTURES
@@ -31,7 +31,8 @@ from kafka_scratch.log.partition import (LogConfig, OutOfRange, aborted_for, app
 from kafka_scratch.log.recovery import close_log, open_log
 from kafka_scratch.wire.primitives import DecodeError
 from kafka_scratch.log.producer_state import BadSequence, OldEpoch
-from kafka_scratch.log.records import CONTROL, HEADER, LOG_APPEND_TIME, TRANSACTIONAL, Batch, Record, read_batches, read_records, write_batch
+from kafka_scratch.log.records import CONTROL, HEADER, LOG_APPEND_TIME, TRANSACTIONAL, Batch, Record
+from kafka_scratch.log.records import read_records, write_batch
 from kafka_scratch.log.segments import Segment, read_checkpoint, scan_segment
 
 SEGMENTS = FIXTURES/'segments'

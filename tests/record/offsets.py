@@ -1,4 +1,4 @@
-"""Records `offsets.jsonl`, and `offsets-log.json` with what is in the log afterwards: `python tests/record/offsets.py`."""
+"""Records `offsets.jsonl`, and `offsets-log.json` with what is in the log afterwards: `python tests/record/offsets.py`."""  # noqa: E501
 import json
 import tempfile
 from pathlib import Path

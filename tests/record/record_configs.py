@@ -44,7 +44,7 @@ public class Definitions {
         show("topic", org.apache.kafka.storage.internals.log.LogConfig.configDefCopy(), Map.of());
     }
 }
-'''
+'''  # noqa: E501
 
 
 def definitions() -> dict[str, dict[str, dict]]:

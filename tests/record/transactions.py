@@ -270,7 +270,7 @@ def conversation(t: Talk, level: int):
     t('produce-internal', 11, send('c', ('__consumer_offsets', 0, batch(c, 0, 0))))
     t('describe-c', 0, describe('c', 'a', 'nobody', ''))
     t('producers-a-0', 0, producers('tx.a', 0, 1, 9))
-    t('producers-unknown', 0, producers('tx.none', 0));
+    t('producers-unknown', 0, producers('tx.none', 0))
     t('list-all', 2, list_())
     t('list-ongoing', 1, list_(['Ongoing', 'Nonsense', 'Dead']))
     t('list-by-id', 0, list_(ids=[c, 77]))

@@ -7,12 +7,13 @@ from hypothesis import example, given, strategies as st
 
 from size import budget
 from kafka_scratch.security.acls import AclConfig, Authorizer, Rules, decide, host_text, read_acl_config
-from kafka_scratch.security.acl_apis import AclCreation, CreateAclsRequest, DeleteAclsFilter, DeleteAclsRequest, DescribeAclsRequest, answer_create_acls, answer_delete_acls, matches
+from kafka_scratch.security.acl_apis import AclCreation, CreateAclsRequest, DeleteAclsFilter, DeleteAclsRequest
+from kafka_scratch.security.acl_apis import DescribeAclsRequest, answer_create_acls, answer_delete_acls, matches
 from kafka_scratch.security.scram_apis import (AlterUserScramCredentialsRequest, DescribeUserScramCredentialsRequest,
                                                ScramCredentialUpsertion,
                                                answer_alter_user_scram_credentials,
                                                answer_describe_user_scram_credentials)
-from kafka_scratch.cluster.config import ConfigError, read_properties
+from kafka_scratch.cluster.properties import ConfigError, read_properties
 from kafka_scratch.apis.describe_topic_partitions import operations_on
 from kafka_scratch.wire.codes import Operation, Resource
 from kafka_scratch.apis.api import Call, Caller, Node

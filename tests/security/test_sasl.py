@@ -11,7 +11,8 @@ from hypothesis import example, given, strategies as st
 from size import budget
 from kafka_scratch.apis.api_versions import api_versions
 from kafka_scratch.apis.api import Later, Node
-from kafka_scratch.cluster.config import ConfigError, Listener, read_properties
+from kafka_scratch.cluster.properties import ConfigError, read_properties
+from kafka_scratch.cluster.config import Listener
 from kafka_scratch.apis.api import PEEK, Caller, Refused
 from kafka_scratch.cluster.image import Image
 from kafka_scratch.apis.metadata import metadata
@@ -224,7 +225,7 @@ def test_passwords_are_not_in_its_repr():
 
 def test_settings_of_a_listener_win():
     config = read(
-        f'sasl.enabled.mechanisms=PLAIN\nlistener.name.outside.sasl.enabled.mechanisms=SCRAM-SHA-512\nconnections.max.reauth.ms=1\n'
+        'sasl.enabled.mechanisms=PLAIN\nlistener.name.outside.sasl.enabled.mechanisms=SCRAM-SHA-512\nconnections.max.reauth.ms=1\n'
                   'listener.name.outside.connections.max.reauth.ms=5000\nsasl.server.max.receive.size=1000\nconnection.failed.authentication.delay.ms=0')
     assert config == (['SCRAM-SHA-512'], {}, 1000, 5000, 0)
 

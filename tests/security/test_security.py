@@ -349,7 +349,7 @@ def test_what_is_wrong_is_said_before_anybody_is_served(tmp_path, certificates, 
     file = tmp_path/'server.properties'
     file.write_text(''.join(f'{name}={value}\n' for name, value in lines.items()))
     process = run_to_end(tmp_path, file, cwd=certificates.place)
-    assert process.process.returncode == 1 and words in process.stderr and 'Traceback' not in process.stderr, process.stderr
+    assert process.process.returncode == 1 and words in process.stderr and 'Traceback' not in process.stderr, process.stderr  # noqa: E501
     for secret in (*USERS.values(), 'PRIVATE'): assert secret not in process.stdout + process.stderr
 
 
@@ -410,7 +410,8 @@ def test_confluent_kafka_is_told_no(broker, certificates):
 
 def test_confluent_kafka_admin_is_told_no(broker, certificates):
     from confluent_kafka import KafkaError, KafkaException
-    from confluent_kafka.admin import AclBindingFilter, AclOperation, AclPermissionType, AdminClient, NewTopic, ResourcePatternType, ResourceType
+    from confluent_kafka.admin import AclBindingFilter, AclOperation, AclPermissionType, AdminClient, NewTopic
+    from confluent_kafka.admin import ResourcePatternType, ResourceType
     alice = AdminClient(settings_for(certificates, broker, 'SASL_SSL'))
     def code(future):
         with pytest.raises(KafkaException) as refused: future.result(PATIENCE)
@@ -497,7 +498,8 @@ def test_a_user_who_is_removed_cannot_come_back(tmp_path, certificates):
 
 
 def test_rules_and_users_outlive_a_restart(tmp_path):
-    from confluent_kafka.admin import AclBindingFilter, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
+    from confluent_kafka.admin import AclBindingFilter, AclOperation, AclPermissionType, ResourcePatternType
+    from confluent_kafka.admin import ResourceType
     everything = AclBindingFilter(ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY,
                                   AclPermissionType.ANY)
     with doors(tmp_path, None) as found:
@@ -519,8 +521,8 @@ def test_a_real_broker_goes_on_with_our_rules_and_users(tmp_path):
     module = 'org.apache.kafka.common.security.scram.ScramLoginModule'
     kafka = real_kafka.RealKafka(tmp_path, {'authorizer.class.name': AUTHORIZER, 'super.users': 'User:ANONYMOUS',
                                             'sasl.enabled.mechanisms': 'SCRAM-SHA-256,SCRAM-SHA-512',
-                                            'listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config': f'{module} required;',
-                                            'listener.name.sasl_plaintext.scram-sha-512.sasl.jaas.config': f'{module} required;'})
+                                            'listener.name.sasl_plaintext.scram-sha-256.sasl.jaas.config': f'{module} required;',  # noqa: E501
+                                            'listener.name.sasl_plaintext.scram-sha-512.sasl.jaas.config': f'{module} required;'})  # noqa: E501
     kafka.properties['listeners'] += f',SASL_PLAINTEXT://127.0.0.1:{port}'
     kafka.properties['advertised.listeners'] += f',SASL_PLAINTEXT://127.0.0.1:{port}'
     kafka.properties[
@@ -572,7 +574,7 @@ def test_javas_tools(tmp_path, certificates):
             card) and topics(sasl, boss) >= {'orders', 'secret'}
         wrong = client('wrong', tina.read_text().replace('tinas-word', 'wrong'))
         with pytest.raises(RuntimeError) as refused: topics(sasl, wrong)
-        assert 'Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-512' in str(refused.value)
+        assert 'Authentication failed during authentication due to invalid credentials with SASL mechanism SCRAM-SHA-512' in str(refused.value)  # noqa: E501
         with pytest.raises(RuntimeError) as refused:
             tool('org.apache.kafka.tools.AclCommand', '--bootstrap-server', sasl, '--command-config', alice, '--list')
         assert 'ClusterAuthorizationException' in str(refused.value)

@@ -10,8 +10,10 @@ from hypothesis import given, strategies as st
 
 from size import budget, needs_kafka
 from benchmarks import real_kafka
-from kafka_scratch.cluster.config import ConfigError, Listener, read_config, read_properties
-from kafka_scratch.security.tls import CertificateError, distinguished_name, escape_name, map_name, principal_of, read_der, read_mapping, tls_arguments, tls_context
+from kafka_scratch.cluster.properties import ConfigError, read_properties
+from kafka_scratch.cluster.config import Listener, read_config
+from kafka_scratch.security.tls import CertificateError, distinguished_name, escape_name, map_name, principal_of
+from kafka_scratch.security.tls import read_der, read_mapping, tls_arguments, tls_context
 from security_by_hand import Certificates, needs_openssl
 
 RECORDED = json.loads((Path(__file__).parents[1]/'fixtures'/'tls'/'certificates.json').read_text(encoding='utf-8'))
@@ -19,7 +21,7 @@ JAVA = '''import java.io.*; import java.security.cert.*;
 public class Names { public static void main(String[] files) throws Exception {
     PrintStream out = new PrintStream(System.out, true, "UTF-8");
     for (String file : files) out.println(((X509Certificate) CertificateFactory.getInstance("X.509").generateCertificate(new FileInputStream(file)))
-        .getSubjectX500Principal().getName()); } }'''
+        .getSubjectX500Principal().getName()); } }'''  # noqa: E501
 
 
 @pytest.mark.parametrize('each', RECORDED, ids=lambda each: each['name'][:30])

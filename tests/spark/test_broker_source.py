@@ -155,7 +155,7 @@ def test_options_in_the_words_of_the_connector():
                              'kafka.isolation.level': 'read_committed', 'kafka.request.timeout.ms': '1500',
                              'minPartitions': '8', 'failOnDataLoss': 'false', 'maxOffsetsPerTrigger': '10'})
     assert asking.options.topics == ('x',
-                                     'y') and asking.options.committed and asking.patience == 1.5 and asking.least_parts == 8
+                                     'y') and asking.options.committed and asking.patience == 1.5 and asking.least_parts == 8  # noqa: E501
     assert not asking.stream.fail_on_data_loss and asking.stream.most_offsets == 10
     assert broker_options({'bootstrap.servers': 'a:1', 'subscribePattern': 'x.*'}).options.topic_pattern == 'x.*'
 
@@ -524,7 +524,7 @@ def test_spark_follows_a_broker(spark, tmp_path):
 
 def test_spark_says_it_in_a_sentence(spark, fixture_broker):
     reader = registered(spark).read.format('kafka-broker').option('kafka.bootstrap.servers',
-                                                                  f'127.0.0.1:{fixture_broker.port}').option('subscribe', 'nobody')
+                                                                  f'127.0.0.1:{fixture_broker.port}').option('subscribe', 'nobody')  # noqa: E501
     with pytest.raises(Exception) as error: reader.load().count()
     assert "has no topic 'nobody'" in str(error.value) and 'Traceback' not in str(error.value)
 

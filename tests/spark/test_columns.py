@@ -25,7 +25,8 @@ from crc32c import crc32c
 
 from kafka_scratch.log.compression import MAX_SIZE, compress
 from kafka_scratch.wire.primitives import DecodeError
-from kafka_scratch.log.records import CODEC_BITS, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, Batch, codec_name, read_records
+from kafka_scratch.log.records import CODEC_BITS, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, Batch, codec_name
+from kafka_scratch.log.records import read_records
 from kafka_scratch.spark.columns import RECORD_COLUMNS, record_batches
 from kafka_scratch.spark.headers import BATCH_COLUMNS, Damage, Headers, batch_table, scan
 from kafka_scratch.spark.kernel import compiled
@@ -175,7 +176,7 @@ def numbers(bits): return st.integers(-2**(bits - 1), 2**(bits - 1) - 1)
 def near(*centres): return st.one_of(*(st.integers(centre - 2, centre + 2) for centre in centres))
 
 some_bytes = st.one_of(st.none(), st.binary(max_size=30), st.sampled_from([0, 63, 64, 8191, 8192]).map(bytes))
-names = st.one_of(st.text(max_size=8).map(str.encode), st.sampled_from([b'', 'ключ'.encode(), '鍵'.encode(), b'\xff\xfe',
+names = st.one_of(st.text(max_size=8).map(str.encode), st.sampled_from([b'', 'ключ'.encode(), '鍵'.encode(), b'\xff\xfe',  # noqa: E501
     b'a\x80', b'\xed\xa0\x80']))
 deltas = st.one_of(st.integers(0, 100), numbers(32))
 times = st.one_of(st.integers(0, 5000), numbers(64), near(0, -64, 2**31, FURTHEST, -FURTHEST, 2**63 - 3, 3 - 2**63))
@@ -464,7 +465,7 @@ for path in t.SMALL:
             t.same(t.with_checksum(bytes(data[:rnd.choice([len(data), rnd.randrange(61, len(data) + 1)])])))
 for payload in t.ODD.values(): t.same(t.record_batch([payload]))
 print('all within bounds')
-'''
+'''  # noqa: E501
 
 
 def test_no_index_is_out_of_bounds(tmp_path):
@@ -502,7 +503,7 @@ def test_no_place_to_keep_it(monkeypatch):
 
 def test_it_is_python_after_all():
     "Without the compiler the walk is slow, but the same: for those who follow it with a debugger."
-    code = "import sys; sys.path[:0] = sys.argv[1:]; import test_columns as t; [t.same(path.read_bytes()) for path in t.SMALL[::10]]"
+    code = "import sys; sys.path[:0] = sys.argv[1:]; import test_columns as t; [t.same(path.read_bytes()) for path in t.SMALL[::10]]"  # noqa: E501
     environment = {**os.environ, 'NUMBA_DISABLE_JIT': '1', 'PYTHONPATH': str(Path(__file__).parents[2])}
     command = [sys.executable, '-W', 'ignore', '-c', code, str(Path(__file__).parent),
                str(Path(__file__).parents[1]/'helpers')]
@@ -511,5 +512,5 @@ def test_it_is_python_after_all():
 
 
 def test_the_broker_needs_none_of_it():
-    code = "import sys, kafka_scratch.broker.server, kafka_scratch.tools.cli; print({'numba', 'pyarrow', 'numpy', 'pyspark'} & set(sys.modules))"
+    code = "import sys, kafka_scratch.broker.server, kafka_scratch.tools.cli; print({'numba', 'pyarrow', 'numpy', 'pyspark'} & set(sys.modules))"  # noqa: E501
     assert subprocess.run([sys.executable, '-c', code], capture_output=True, text=True).stdout == 'set()\n'

@@ -40,9 +40,9 @@ from kafka_scratch.log.segments import write_checkpoint, write_partition_metadat
 from kafka_scratch.spark import export, export_plan, jobs, manifest
 from kafka_scratch.spark.export import Failed, Progress, cause_of, export_tables, progress_line, read_progress
 from kafka_scratch.spark.jobs import Job, Work, make_jobs, share_out, write_task
-from kafka_scratch.spark.manifest import Refused, read_manifest, roll_forward, sole_writer
+from kafka_scratch.spark.manifest import Refused, read_manifest, sole_writer
 from kafka_scratch.spark.options import TABLES, BadOption, Options, read_options
-from kafka_scratch.spark.parquet import TableFile, topic_directory
+from kafka_scratch.spark.parquet import TableFile
 from kafka_scratch.spark.plan import plan
 from kafka_scratch.spark.read import read_table
 
@@ -846,7 +846,7 @@ and so on'''
     assert cause_of(Exception(worker)) == 'ValueError: 7 is odd'
     assert (cause_of(Exception('Job aborted: Python worker exited unexpectedly (crashed)\n\tat x'))
             == 'a worker died: it was killed, or had no memory left')
-    java = 'An error occurred while calling o1.x.\n: org.apache.spark.SparkException: aborted\n\tat x\nCaused by: java.io.IOException: no route\n\tat y'
+    java = 'An error occurred while calling o1.x.\n: org.apache.spark.SparkException: aborted\n\tat x\nCaused by: java.io.IOException: no route\n\tat y'  # noqa: E501
     assert cause_of(Exception(java)) == 'java.io.IOException: no route'
     assert cause_of(ValueError('one line')) == 'one line'
     assert cause_of(ValueError('')) == 'ValueError'
@@ -915,7 +915,7 @@ def test_a_worker_that_fails(spark, small, tmp_path):
 # --- The command ------------------------------------------------------------------------------------------------------
 
 # as if not installed
-HIDING = 'import sys; sys.modules.update(dict.fromkeys({modules})); from kafka_scratch.tools.cli import main; sys.exit(main())'
+HIDING = 'import sys; sys.modules.update(dict.fromkeys({modules})); from kafka_scratch.tools.cli import main; sys.exit(main())'  # noqa: E501
 
 
 def command(*arguments, hidden=(), **env) -> tuple[int, str, str]:

@@ -1,6 +1,5 @@
 "A Spark session: the Java under it, the settings in it, and workers that can import this package."
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +12,8 @@ from size import on_spark, spark_absent
 from broker_process import ROOT, environment
 
 if reason := spark_absent(): pytest.skip(reason, allow_module_level=True)
-from kafka_scratch.spark import session
-from kafka_scratch.spark.session import REQUIRED_SETTINGS, MissingSetting, NoJava, check_session, find_java, get_session, java_home, register
+from kafka_scratch.spark.session import REQUIRED_SETTINGS, MissingSetting, NoJava, check_session, find_java
+from kafka_scratch.spark.session import get_session, java_home, register
 
 PATIENCE = 180
 
@@ -202,7 +201,7 @@ for use in get_session, lambda: register(own):
 own.conf.set('spark.sql.python.filterPushdown.enabled', 'true')
 print(get_session() is own, register(own) is own, own.conf.get('spark.sql.session.timeZone'), own.sparkContext.appName)
 ''', cwd=ROOT, JAVA_HOME=home, PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP='127.0.0.1')
-    sentence = "This session lacks a setting: spark.conf.set('spark.sql.python.filterPushdown.enabled', 'true') adds it."
+    sentence = "This session lacks a setting: spark.conf.set('spark.sql.python.filterPushdown.enabled', 'true') adds it."  # noqa: E501
     assert lines == [sentence, sentence, 'True True Asia/Tokyo my own']
 
 
@@ -300,7 +299,7 @@ print(get_session('local[1]').sparkContext.master)
 @pytest.mark.parametrize('module', ['kafka_scratch', 'kafka_scratch.tools.cli', 'kafka_scratch.broker.server',
                                     'kafka_scratch.spark.session'])
 def test_the_rest_of_the_package_needs_no_spark(module):
-    code = f'import sys, {module}; print(*sorted({{"pyspark", "numba", "pyarrow", "numpy", "pandas", "py4j"}} & set(sys.modules)))'
+    code = f'import sys, {module}; print(*sorted({{"pyspark", "numba", "pyarrow", "numpy", "pandas", "py4j"}} & set(sys.modules)))'  # noqa: E501
     assert prints(code, cwd=ROOT) == ['']
 
 

@@ -4,7 +4,6 @@ import itertools
 import json
 import random
 import re
-from pathlib import Path
 
 import pytest
 
@@ -15,8 +14,7 @@ if reason := spark_absent(): pytest.skip(reason, allow_module_level=True)
 from broker_process import FIXTURES
 from kafka_scratch.log.reader import BadPath
 from kafka_scratch.spark.datasource import FilteringReader, as_filter, complaint, in_worker, takes_filters
-from kafka_scratch.spark.options import TABLES, BadOption, Options, read_options
-from kafka_scratch.spark.plan import plan
+from kafka_scratch.spark.options import TABLES, BadOption, Options
 from kafka_scratch.spark.read import read_table
 from kafka_scratch.spark.source import KafkaLog
 from segments_by_hand import COMMITTED, DAMAGE, DAMAGED, EXPECTED, LOGS, as_consumer, place, write_log

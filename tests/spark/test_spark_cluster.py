@@ -52,7 +52,7 @@ settings = {'spark.executor.memory': '512m', 'spark.sql.shuffle.partitions': 2, 
             'spark.scheduler.minRegisteredResourcesRatio': 1, 'spark.scheduler.maxRegisteredResourcesWaitingTime': '60s'}   # both are there, then it starts
 spark = get_session(master, 'a test', **settings)
 def say(**words): print(json.dumps(words), flush=True)
-'''
+'''  # noqa: E501
 
     def __init__(self, python: Path, cluster: Cluster, directory: Path, code: str, scratch: Path):
         self.errors = scratch/'driver.err'
@@ -140,7 +140,7 @@ row = frame.selectExpr('count(1)', 'count(distinct offset)', 'min(offset)', 'max
 done.set()
 watcher.join()
 say(row=list(row))
-'''
+'''  # noqa: E501
 
 
 def test_a_worker_is_lost_in_the_middle(driver, cluster, tmp_path):

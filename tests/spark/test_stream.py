@@ -803,7 +803,7 @@ spark = get_session('local[2]', **{'spark.sql.shuffle.partitions': 2})
 stream = spark.readStream.format('kafka-log').option('maxOffsetsPerTrigger', 25).load(logs).select('topic', 'partition', 'offset', 'value')
 query = stream.writeStream.format('parquet').option('path', out + '/rows').option('checkpointLocation', out + '/checkpoint').start()
 query.awaitTermination()
-'''
+'''  # noqa: E501
 
 
 @long

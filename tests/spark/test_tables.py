@@ -26,12 +26,12 @@ from kafka_scratch.log.partition import LogConfig, append
 from kafka_scratch.log.recovery import open_log
 from kafka_scratch.wire.primitives import DecodeError
 from kafka_scratch.log.records import Batch, Record, read_batches, read_records, write_batch
-from kafka_scratch.log.segments import file_name, write_checkpoint
+from kafka_scratch.log.segments import file_name
 from kafka_scratch.spark import plan as planning, read as reading
 from kafka_scratch.spark.decided import decide
 from kafka_scratch.spark.index import read_index
 from kafka_scratch.spark.options import FOREVER, BadOption, Options, read_options, table_columns, table_schema
-from kafka_scratch.spark.plan import Range, Split, pack, plan
+from kafka_scratch.spark.plan import pack, plan
 from kafka_scratch.spark.read import read_split, read_table
 
 DIRECTORIES = [LOGS, FIXTURES/'single-broker'/'logs']

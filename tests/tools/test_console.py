@@ -503,7 +503,8 @@ def test_help_has_examples():
 
 def test_records_that_are_gone():
     "Old records are deleted while one reads: it says so, and goes on with what there is."
-    from kafka_scratch.apis.log_ends import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic, delete_records
+    from kafka_scratch.apis.log_ends import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+    from kafka_scratch.apis.log_ends import delete_records
     with running_broker(topics=['orders']) as broker, broker.client() as client:
         find_topics(client, ['orders'])
         send_batch(client, 'orders', 0, batch_of([ProducerRecord(None, b'%d' % n, timestamp=0) for n in range(10)]))

@@ -13,7 +13,7 @@ from broker_process import ROOT, environment
 
 def loaded(code: str) -> list[str]:
     "What a program loads beyond what Python itself has loaded."
-    program = f'import sys, json; before = set(sys.modules); {code}; print(json.dumps(sorted(set(sys.modules) - before)))'
+    program = f'import sys, json; before = set(sys.modules); {code}; print(json.dumps(sorted(set(sys.modules) - before)))'  # noqa: E501
     done = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, timeout=60,
                           env=environment(PYTHONPATH=str(ROOT)), check=True)
     return json.loads(done.stdout)

@@ -20,7 +20,7 @@ def write(broker, topic, partition=0):
 
 def partitions(broker, topic):
     with Client(broker.bootstrap_servers) as client: return len(find_topics(client, [topic])[topic].partitions)
-'''
+'''  # noqa: E501
 
 
 def run(directory, text: str, *arguments, ini: str = '', plugin: bool = True, path=ROOT, env={}):
@@ -98,7 +98,7 @@ payments = broker_fixture(topics=['payments'], auto_create_topics_enable=False)
 ports = []
 def test_one(orders, payments): ports.append(orders.port); assert partitions(orders, 'orders') == 3 and partitions(payments, 'payments') == 1
 def test_two(orders): assert ports == [orders.port]
-''')
+''')  # noqa: E501
     assert (code, counts) == (0, {'passed': 2}), said
 
 
@@ -123,7 +123,7 @@ def test_next(kafka_broker):
 
 
 def test_trace_is_shown_when_a_test_fails(tmp_path):
-    text = "@pytest.mark.kafka(topics=['orders'])\ndef test_it(kafka_broker): assert write(kafka_broker, 'orders') == {}\n"
+    text = "@pytest.mark.kafka(topics=['orders'])\ndef test_it(kafka_broker): assert write(kafka_broker, 'orders') == {}\n"  # noqa: E501
     for expected, shown in ((0, False), (1, True)):
         code, counts, said = run(tmp_path, text.format(expected), '--kafka-trace')
         assert code == expected and ('← Produce' in said) == shown, said
@@ -157,7 +157,7 @@ def test_help_and_fixtures(tmp_path):
 
 
 def test_it_costs_nothing_where_it_is_not_used():
-    lean = 'import sys, json, pytest; before = set(sys.modules); import kafka_scratch.tools.pytest_plugin; print(json.dumps(sorted(set(sys.modules) - before)))'
+    lean = 'import sys, json, pytest; before = set(sys.modules); import kafka_scratch.tools.pytest_plugin; print(json.dumps(sorted(set(sys.modules) - before)))'  # noqa: E501
     done = subprocess.run([sys.executable, '-c', lean], capture_output=True, text=True, timeout=60,
                           env=environment(PYTHONPATH=str(ROOT)), check=True)
     assert json.loads(done.stdout) == ['kafka_scratch', 'kafka_scratch.tools', 'kafka_scratch.tools.pytest_plugin']
@@ -177,7 +177,7 @@ def test_installed(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, timeout=120,
                           env=environment(PIP_REQUIRE_VIRTUALENV=None))
     if done.returncode: pytest.skip(f'it could not be installed: {done.stderr[-300:]}')
-    text = "@pytest.mark.kafka(topics=['orders'])\ndef test_it(kafka_broker): assert write(kafka_broker, 'orders') == 0\n"
+    text = "@pytest.mark.kafka(topics=['orders'])\ndef test_it(kafka_broker): assert write(kafka_broker, 'orders') == 0\n"  # noqa: E501
     for plugin in (False, True):
         code, counts, said = run(tmp_path, text, plugin=plugin, path=target,
                                  env={'PYTEST_DISABLE_PLUGIN_AUTOLOAD': None})

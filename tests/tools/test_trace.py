@@ -8,9 +8,12 @@ import sys
 import pytest
 
 from broker_process import PATIENCE, ROOT, Client as Raw, environment, wait_until
-from kafka_scratch.security.scram_apis import AlterUserScramCredentialsRequest, ScramCredentialUpsertion, alter_user_scram_credentials
-from kafka_scratch.client.client import Client, Connection, ask_any_broker, fetch_from, find_topics, refresh_metadata, send_batch
-from kafka_scratch.apis.configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest, incremental_alter_configs
+from kafka_scratch.security.scram_apis import AlterUserScramCredentialsRequest, ScramCredentialUpsertion
+from kafka_scratch.security.scram_apis import alter_user_scram_credentials
+from kafka_scratch.client.client import Client, Connection, ask_any_broker, fetch_from, find_topics, refresh_metadata
+from kafka_scratch.client.client import send_batch
+from kafka_scratch.apis.configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
+from kafka_scratch.apis.configs import incremental_alter_configs
 from kafka_scratch.cluster.settings import BROKER
 from kafka_scratch.apis.metadata import MetadataRequest, metadata
 from kafka_scratch.cluster.records import UserScramCredentialRecord

@@ -10,7 +10,8 @@ from small_node import small_node
 from kafka_scratch.apis.api import Call
 from kafka_scratch.wire.codes import ErrorCode, Operation, Resource
 from kafka_scratch.log.partition import StorageError
-from kafka_scratch.transactions.producers import InitProducerIdRequest, InitProducerIdResponse, ProducerIds, answer_init_producer_id
+from kafka_scratch.transactions.producers import InitProducerIdRequest, InitProducerIdResponse
+from kafka_scratch.transactions.producers import answer_init_producer_id
 from kafka_scratch.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData, answer_produce
 from kafka_scratch.log.records import Record, read_batches, write_batch
 

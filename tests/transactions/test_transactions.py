@@ -22,8 +22,10 @@ from kafka_scratch.log.partition import StorageError
 from kafka_scratch.wire.primitives import Int16
 from kafka_scratch.log.records import TRANSACTIONAL, Record, read_batches, read_records, write_batch
 from kafka_scratch.apis.api import Call
-from kafka_scratch.transactions.coordinator import add_partitions_to_transaction, append_transaction_to_log, end_transaction
-from kafka_scratch.transactions.state import COMPLETE_ABORT, COMPLETE_COMMIT, LAST_EPOCH, ONGOING, STATES, TransactionLogKey
+from kafka_scratch.transactions.coordinator import add_partitions_to_transaction, append_transaction_to_log
+from kafka_scratch.transactions.coordinator import end_transaction
+from kafka_scratch.transactions.state import COMPLETE_ABORT, COMPLETE_COMMIT, LAST_EPOCH, ONGOING, STATES
+from kafka_scratch.transactions.state import TransactionLogKey
 from kafka_scratch.transactions.state import TransactionLogValue, from_value
 
 LEVELS = 0, 1, 2
@@ -106,7 +108,8 @@ def send(node: Node, topic: str, txn, sequence: int = 0, value: bytes = b'x'):
 
 
 def commit_offset(node: Node, txn, offset: int, version: int = 3) -> int:
-    from kafka_scratch.transactions.apis import TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic
+    from kafka_scratch.transactions.apis import TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition
+    from kafka_scratch.transactions.apis import TxnOffsetCommitRequestTopic
     from kafka_scratch.transactions.apis import answer_txn_offset_commit
     topic = TxnOffsetCommitRequestTopic(name='left', partitions=[TxnOffsetCommitRequestPartition(partition_index=0,
         committed_offset=offset, committed_metadata='')])

@@ -11,7 +11,8 @@ import json
 import pytest
 from kafka import errors as kafka_python_errors
 
-from declarations import CALLS, CONTROL, HEADERS, METADATA, TYPES, check, digest, needs_jars, of_digest, of_jars, of_kafka_python
+from declarations import CALLS, CONTROL, HEADERS, METADATA, TYPES, check, digest, needs_jars, of_digest, of_jars
+from declarations import of_kafka_python
 from kafka_scratch.broker.apis import APIS
 from kafka_scratch.wire.codes import API_NAMES, ERROR_NAMES
 from kafka_scratch.wire.primitives import Boolean, Uuid

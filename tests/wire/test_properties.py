@@ -26,7 +26,8 @@ from kafka_scratch.wire import primitives
 from small_node import bare_node
 from kafka_scratch.groups.consumer_records import TaggedStruct
 from kafka_scratch.broker.apis import APIS
-from kafka_scratch.cluster.config import Config, ConfigError, Listener, parse_listener, parse_properties, read_config
+from kafka_scratch.cluster.properties import ConfigError, parse_properties
+from kafka_scratch.cluster.config import Config, Listener, parse_listener, read_config
 from kafka_scratch.wire.frames import FrameReader, RequestHeader
 from kafka_scratch.apis.api import Later, Refused, explain_request, explain_response
 from kafka_scratch.cluster.image import replay_value

@@ -15,7 +15,7 @@ from traitlets.config import Config
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 
-c = get_config()  # noqa: F821: JupyterLab runs this file with it
+c = get_config()  # noqa: F821 (JupyterLab runs this file with it)
 c.LabApp.app_settings_dir = str(HERE)
 c.LabApp.default_url = '/lab/tree/index.ipynb'   # the map
 c.Application.log_level = 'WARN'   # the address is printed all the same
