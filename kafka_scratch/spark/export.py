@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa, pyarrow.parquet as pq
 from ..cluster.properties import ConfigError
 from ..cluster.directories import read_meta
-from ..log.reader import BadPath   # these two, and BadOption, are what a plan may raise
+from ..log.reader import BadPath   # with Damaged and BadOption, that is what a plan may raise
 from .options import TABLES, Options, read_options
 from .plan import wanted_sources
 from .parquet import SCHEMA_FILE, file_path, write_empty

@@ -10,6 +10,7 @@ import contextlib, json, logging, sys, time
 from importlib.util import find_spec
 from ..log.compression import how_to_install
 from .terminal import BadArgument, Progress, is_terminal
+from ..log.reader import Damaged
 
 # %% ../../nbs/67b_tools.tables.ipynb #8642483a
 def spark_chapters():
@@ -43,6 +44,7 @@ def hush(spark):
 def tables_command(options) -> int:
     "Writes the tables of a log directory."
     export, session = spark_chapters()
+    from kafka_scratch.spark.options import BadOption
     line, started, begin = Progress('', 0, sys.stderr), [], time.monotonic()
     watched = is_terminal(sys.stderr)
     def show(text): line.show(text.ljust(len(line.line)))
@@ -57,8 +59,8 @@ def tables_command(options) -> int:
         tell = (lambda progress: show(export.progress_line(progress))) if watched else None
         wishes = names, table_options(options), options.compression
         summary = export.export_tables(start, options.log_dir, options.out, *wishes, tell)
-    except export.BadOption as error: raise BadArgument(str(error)) from None
-    except (export.Failed, export.Damaged) as error:
+    except BadOption as error: raise BadArgument(str(error)) from None
+    except (export.Failed, Damaged) as error:
         line.done()
         return tell_failure(error, options.verbose)
     finally:

@@ -972,7 +972,8 @@ def test_the_extra_is_not_installed(missing, small, tmp_path):
 
 AS_NOBODY = '''
 import os, sys
-from kafka_scratch.spark.export import BadOption, export_tables
+from kafka_scratch.spark.export import export_tables
+from kafka_scratch.spark.options import BadOption
 from kafka_scratch.spark.read import read_table
 read_table(sys.argv[1])   # so that all is imported: nobody may not even be allowed to read this Python
 os.setgid(65534)
