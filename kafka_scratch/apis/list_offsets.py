@@ -22,7 +22,8 @@ from ..cluster.image import Topic
 # %% ../../nbs/23_apis.list_offsets.ipynb #99a7f21e
 # ListOffsets (2): the offset that belongs to a time, or to the beginning or the end of a log (timestamps below zero).
 # v1: one offset, and its timestamp. v2: isolation_level; throttle_time_ms. v4: leader epochs.
-# v5: OFFSET_NOT_AVAILABLE. v6: flexible. v7: -3, the latest timestamp. v8: -4, the local start. v9: -5, tiered storage. v10: timeout_ms.
+# v5: OFFSET_NOT_AVAILABLE. v6: flexible. v7: -3, the latest timestamp. v8: -4, the local start. v9: -5, tiered storage.
+# v10: timeout_ms.
 @nested
 class ListOffsetsPartition:
     partition_index: Int32

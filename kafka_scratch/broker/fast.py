@@ -137,7 +137,8 @@ def produce_shape(exchange: Exchange, node: Node):
             header = header_of(records)
             check_form(records, header, version)
             if header.attributes & TRANSACTIONAL and not (
-                    named and is_under_way(log, header.producer_id, header.producer_epoch, node.transactions)): return None
+                    named and is_under_way(log, header.producer_id, header.producer_epoch,
+                                           node.transactions)): return None
             base_offset, time = store(hosted, records, header, node.now())
         except (Rejected, DecodeError, IndexError): return None   # nothing was stored: the long way knows what to say
         return b''.join((size, frame[4:8], before, RESULT.pack(base_offset, time, log.start_offset), after))

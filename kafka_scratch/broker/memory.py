@@ -42,7 +42,8 @@ class MemoryConnection(Connection):
         self.correlation_id += 1
         frame = write_request(api, version, self.correlation_id, request)[4:]
         try: answer = self.node.answer(frame, Caller())
-        except (Refused, DecodeError) as error: raise ConnectionError(f'the node closed the connection: {error}') from None
+        except (Refused, DecodeError) as error:
+            raise ConnectionError(f'the node closed the connection: {error}') from None
         return (wait_for(self.node, answer, self.patience) if isinstance(answer, Later) else answer)[4:]
 
 def memory_client(node: Node, **options) -> Client:

@@ -97,7 +97,8 @@ def make_node(config: Config, right: dict = {} # settings that are known to be r
     node = Node(
         first_apis(), config=config, properties=config.properties, note=note,
         node_id=node_id, cluster_id=next(filter(None, ids), None), listeners=config.listeners,
-        image=Image(), generation=0, registered_in=None,   # of the image: how often it changed; the one that has us in it
+        # of the image: how often it changed; the one that has us in it
+        image=Image(), generation=0, registered_in=None,
         metadata_log=MetadataLog(os.path.join(config.metadata_dir, METADATA)), metadata_lock=None,
         logs=logs, sessions=Sessions(), max_partitions=config.max_partitions,
         now=logs.now, clock=steady_clock(), fetch_limit=lambda: config.fetch_max_bytes,

@@ -167,7 +167,8 @@ def sized(text: str, size: int, took: str = '') -> str:
 # %% ../../nbs/60_tools.trace.ipynb #62edbfad
 class Trace:
     "Tells what a server hears and says, until `stop()`."
-    def __init__(self, server, write, full: bool = False, clock=time_of_day, timer=time.perf_counter, widest: int = 240):
+    def __init__(self, server, write, full: bool = False, clock=time_of_day, timer=time.perf_counter,
+                 widest: int = 240):
         self.write, self.full, self.clock, self.timer, self.widest = write, full, clock, timer, widest
         self.server, self.count = server, 0   # connections that were listened to
         self.before = []                      # how the acceptors were: (acceptor, guard, recall)

@@ -20,7 +20,7 @@ from player import recorded
 from record_configs import DEFINITIONS, NUMBERS as NUMBER_TYPES, definitions
 from kafka_scratch.cluster.properties import ConfigError
 from kafka_scratch.cluster.config import read_log_config, setting_names, unknown_settings
-from kafka_scratch.cluster.properties import read_properties
+from kafka_scratch.cluster.properties import Properties, read_properties
 from kafka_scratch.wire.codes import ApiError, ErrorCode, Operation, Resource
 from kafka_scratch.cluster.image import Image, config_set
 from kafka_scratch.log.partition import LogConfig, StorageError

@@ -13,6 +13,7 @@ from broker_process import Client, running, wait_until
 import declarations
 from offset_conversations import *
 from player import RECORDED, answer_in, framed, recorded
+from kafka_scratch.cluster.settings_table import NO_FILE
 from kafka_scratch.cluster.properties import ConfigError, Properties
 from kafka_scratch.groups.coordinator import GroupCoordinator, Timers, replay
 from kafka_scratch.wire.codes import Operation, Resource
@@ -378,7 +379,7 @@ def test_a_group_goes_together_with_its_last_offset_and_does_not_come_back():
     nobody ever joined."""
     broker = Guarded()
     groups, value = broker.groups, OffsetCommitValue(offset=5, commit_timestamp=0)
-    groups.settings, groups.now = lambda read: OffsetsConfig(retention_ms=1000), lambda: 1000
+    groups.settings, groups.now = lambda read: read(NO_FILE)._replace(retention_ms=1000), lambda: 1000
     for group_id in ('simple', 'waits'):
         groups.write(group_id, [(OffsetCommitKey(group=group_id, topic=A, partition=number), value) for number in (0,
             1)])
@@ -396,7 +397,8 @@ def test_a_group_goes_together_with_its_last_offset_and_does_not_come_back():
 def test_rounds_go_on_also_after_one_that_failed():
     broker = Guarded()
     now, groups = [0], broker.groups
-    groups.now, groups.settings = lambda: now[0], lambda read: OffsetsConfig(check_interval_ms=100, retention_ms=50)
+    groups.now, groups.settings = lambda: now[0], lambda read: read(NO_FILE)._replace(check_interval_ms=100,
+        retention_ms=50)
     put(groups, 'g', A, 0, Committed(5, commit_timestamp=0))
     keep_offsets(groups)
     assert groups.timers.next == 100
