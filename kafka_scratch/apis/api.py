@@ -23,7 +23,7 @@ class Api(namedtuple('Api', 'request response answer cacheable unsupported', def
 
     `answer(request, call)`: the response; or a `Later`, if it takes a while; or None, if none is wanted.
     `cacheable`: do equal requests get equal answers as long as the cluster's metadata stays the same? True, or a
-    function that tells by the answer.
+    function that tells by request and answer.
     `unsupported(call)`: what to say to a version that isn't declared, in version 0. Only ApiVersions has that.
     """
     @property

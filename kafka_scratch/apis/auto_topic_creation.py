@@ -40,8 +40,9 @@ def answer_metadata_creating(request: MetadataRequest, call: Call) -> MetadataRe
     return answer
 
 # %% ../../nbs/35e_apis.auto_topic_creation.ipynb #34036f61
-def is_final(answer: MetadataResponse) -> bool:
-    "Would an equal request get an equal answer? Not if a topic is missing: it may be made by then."
+def is_final(request: MetadataRequest, answer: MetadataResponse) -> bool:
+    "Would an equal request get an equal answer? Not if a topic is missing that may be made by then."
+    if not request.allow_auto_topic_creation: return True
     return all(topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for topic in answer.topics)
 
 metadata_creating = Api(MetadataRequest, MetadataResponse, answer_metadata_creating, cacheable=is_final)

@@ -179,7 +179,7 @@ def from_memory(fast, frame: bytes, caller: Caller) -> bytes | Later:
     if known is not None: return known
     handled = handle(fast.node, frame, caller)
     response, cacheable = respond(handled), handled.api.cacheable
-    lasting = cacheable is True or cacheable(handled.answer)
+    lasting = cacheable is True or cacheable(handled.request, handled.answer)
     if lasting and fast.generation == fast.node.generation: fast.answers.remember(frame, response)
     return response
 
