@@ -25,4 +25,4 @@ install "${locks[@]}"
 
 echo 'Opening the chapters in JupyterLab; Ctrl-C here ends it.'
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" PATH="$venv/bin:$PATH"
-exec jupyter lab --config=tools/jupyter/config.py ${arguments[@]+"${arguments[@]}"} nbs/index.ipynb
+exec jupyter lab --config=tools/jupyter/config.py ${arguments[@]+"${arguments[@]}"} nbs/map.ipynb

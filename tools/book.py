@@ -2,7 +2,7 @@
 """Keep the book in order: numbers without holes, titles that carry them, a way to the next chapter, links that fit.
 
     tools/book.py check     exit 1, with what is wrong
-    tools/book.py write     put it right
+    tools/book.py write     put it right; and write the map: its list of chapters, and its picture
 
 The order of the chapters is that of their file names. `016b_log.recovery.ipynb` is a chapter that somebody put between
 16 and 17; `write` gives it a number of its own and moves all that follow. A link whose text ends in a number, such as
@@ -16,6 +16,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import book_map as drawn
+
 ROOT = Path(__file__).resolve().parent.parent
 BOOK = ROOT/'nbs'
 NAME = re.compile(r'(\d+)([a-z]?)_(.+)')
@@ -23,6 +25,7 @@ TITLE = re.compile(r'# (?:\d+\. )?(.+)')
 LINK = re.compile(r'\[([^\]\n]*(?:\n[^\]\n]*)?)\]\((\d+[a-z]?_[\w.]+?\.ipynb)(#[^)]*)?\)')
 NUMBERED = re.compile(r'(?:(?<=chapter )|(?<=chapters )|(?<=chapter\n)|^)\d+[a-z]?(?=$|\. )', re.I)
 NAVIGATION = 'navigate'   # the id of the last cell
+CHAPTERS = 'chapters'     # the id of the cell of the map that lists them
 TEXTS = '*.py', '*.md', '*.sh', '*.json', '*.toml', '*.ini', '*.css', '*.js'   # what else may name a chapter
 
 
@@ -73,9 +76,26 @@ def navigation(titled: list[tuple[str, str]], at: int) -> str:
     return '---\n\n' + ' · '.join(steps)
 
 
+def book(order: dict[Path, int]) -> list[drawn.Part]:
+    "The parts with their chapters, as the map shows them."
+    starts, found = {part['first']: part for part in parts()}, []
+    for path, number in order.items():
+        notebook = read(path)
+        if part := starts.pop(name_of(path), None): found.append(drawn.Part(part['title'], part['about'], []))
+        about = ' '.join(line.strip('> \n') for line in notebook['cells'][0]['source'][1:] if line.startswith('>'))
+        found[-1].chapters.append(drawn.Chapter(number, new_name(path, number), title_of(notebook), about,
+                                                drawn.reading_minutes(notebook)))
+    if starts: raise SystemExit(f'nbs/parts.toml: no chapter is called {", ".join(starts)}')
+    return found
+
+
 def put_right(write: bool) -> list[str]:
     "What is not as it should be; with `write`, it is put right."
     order, wrong = numbers(), []
+    parts_of_book = book(order)
+    if not (BOOK/'map.svg').exists() or (BOOK/'map.svg').read_text(encoding='utf-8') != drawn.picture(parts_of_book):
+        wrong.append('map.svg')
+        if write: (BOOK/'map.svg').write_text(drawn.picture(parts_of_book), encoding='utf-8', newline='\n')
     by_name = {name_of(path): (number, new_name(path, number)) for path, number in order.items()}
     titled = [(f'{number}. {title_of(read(path))}', new_name(path, number)) for path, number in order.items()]
     for path in sorted(BOOK.glob('*.ipynb')):
@@ -83,7 +103,8 @@ def put_right(write: bool) -> list[str]:
         notebook = read(path)
         old = written(notebook)
         for cell in notebook['cells']:
-            if cell['cell_type'] == 'markdown': cell['source'] = lines(relinked(''.join(cell['source']), by_name))
+            if cell.get('id') == CHAPTERS: cell['source'] = lines(drawn.chapter_list(parts_of_book))
+            elif cell['cell_type'] == 'markdown': cell['source'] = lines(relinked(''.join(cell['source']), by_name))
         if path in order:
             number = order[path]
             first = notebook['cells'][0]['source']

@@ -40,7 +40,7 @@ def lab(checkout):
     port = free_port()
     command = [sys.executable, '-m', 'jupyterlab', '--config=tools/jupyter/config.py', '--no-browser', '--allow-root',
                '--ip=127.0.0.1', f'--ServerApp.port={port}',
-               '--ServerApp.port_retries=0', f'--IdentityProvider.token={TOKEN}', 'nbs/index.ipynb']
+               '--ServerApp.port_retries=0', f'--IdentityProvider.token={TOKEN}', 'nbs/map.ipynb']
     with open(checkout/'log', 'wb') as log:
         process = subprocess.Popen(command, cwd=checkout, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                    env=environment())

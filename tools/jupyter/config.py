@@ -17,7 +17,7 @@ ROOT = HERE.parents[1]
 
 c = get_config()  # noqa: F821 (JupyterLab runs this file with it)
 c.LabApp.app_settings_dir = str(HERE)
-c.LabApp.default_url = '/lab/tree/index.ipynb'   # the map
+c.LabApp.default_url = '/lab/tree/map.ipynb'   # the map
 c.Application.log_level = 'WARN'   # the address is printed all the same
 warnings.filterwarnings('ignore', 'Overriding existing .*_save_hook')   # JupyterLab reads its configuration twice
 
