@@ -76,15 +76,15 @@ def navigation(titled: list[tuple[str, str]], at: int) -> str:
     return '---\n\n' + ' · '.join(steps)
 
 
-def book(order: dict[Path, int]) -> list[drawn.Part]:
+def book(order: dict[Path, int], by_name: dict) -> list[drawn.Part]:
     "The parts with their chapters, as the map shows them."
     starts, found = {part['first']: part for part in parts()}, []
     for path, number in order.items():
         notebook = read(path)
         if part := starts.pop(name_of(path), None): found.append(drawn.Part(part['title'], part['about'], []))
         about = ' '.join(line.strip('> \n') for line in notebook['cells'][0]['source'][1:] if line.startswith('>'))
-        found[-1].chapters.append(drawn.Chapter(number, new_name(path, number), title_of(notebook), about,
-                                                drawn.reading_minutes(notebook)))
+        found[-1].chapters.append(drawn.Chapter(number, new_name(path, number), title_of(notebook),
+                                                relinked(about, by_name), drawn.reading_minutes(notebook)))
     if starts: raise SystemExit(f'nbs/parts.toml: no chapter is called {", ".join(starts)}')
     return found
 
@@ -92,11 +92,11 @@ def book(order: dict[Path, int]) -> list[drawn.Part]:
 def put_right(write: bool) -> list[str]:
     "What is not as it should be; with `write`, it is put right."
     order, wrong = numbers(), []
-    parts_of_book = book(order)
+    by_name = {name_of(path): (number, new_name(path, number)) for path, number in order.items()}
+    parts_of_book = book(order, by_name)
     if not (BOOK/'map.svg').exists() or (BOOK/'map.svg').read_text(encoding='utf-8') != drawn.picture(parts_of_book):
         wrong.append('map.svg')
         if write: (BOOK/'map.svg').write_text(drawn.picture(parts_of_book), encoding='utf-8', newline='\n')
-    by_name = {name_of(path): (number, new_name(path, number)) for path, number in order.items()}
     titled = [(f'{number}. {title_of(read(path))}', new_name(path, number)) for path, number in order.items()]
     for path in sorted(BOOK.glob('*.ipynb')):
         if path.name[0] in '._': continue

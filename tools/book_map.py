@@ -1,4 +1,4 @@
-"""The map of the book: a picture of the three paths, and the list of chapters. `tools/book.py write` puts them into place."""
+"The map of the book: a picture of the three paths, and the list of chapters. `tools/book.py write` puts them in place."
 import html
 import math
 import re
@@ -51,7 +51,8 @@ def chapter_list(parts: list[Part]) -> str:
     "Every chapter with a link, by part."
     text = []
     for part in parts:
-        text += [f'## {part.title}', '', f'{part.about} *{duration(part.minutes)}*', '', '| | chapter | |', '|--:|---|--:|']
+        text += [f'## {part.title}', '', f'{part.about} *{duration(part.minutes)}*', '',
+                 '| | chapter | |', '|--:|---|--:|']
         text += [f'| {each.number} | [{each.title}]({each.file}): {each.about} | {duration(each.minutes)} |'
                  for each in part.chapters]
         text.append('')
@@ -64,8 +65,8 @@ WIDTH, COLOURS = 1000, ('#d9480f', '#1864ab', '#2b8a3e')
 
 
 def text_at(x: float, y: float, text: str, size: int = 13, weight: str = 'normal', anchor: str = 'middle') -> str:
-    return (f'<text x="{x:g}" y="{y:g}" font-size="{size}" font-weight="{weight}" text-anchor="{anchor}" fill="#212529">'
-            f'{html.escape(text)}</text>')
+    return (f'<text x="{x:g}" y="{y:g}" font-size="{size}" font-weight="{weight}" text-anchor="{anchor}" '
+            f'fill="#212529">{html.escape(text)}</text>')
 
 
 def stations(part: Part, y: int, colour: str, ends: str) -> str:
@@ -102,11 +103,13 @@ def picture(parts: list[Part]) -> str:
     evening, course, rest = parts[0], parts[1], parts[2:]
     total = duration(sum(part.minutes for part in rest))
     height = 360 + 92 * math.ceil(len(rest) / 6) + 20
-    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" role="img">'
+    return ('<svg xmlns="http://www.w3.org/2000/svg" role="img" font-family="sans-serif" '
+            f'viewBox="0 0 {WIDTH} {height}">'
             '<title>Three paths through the book: one evening, the course, everything</title>'
             f'<rect width="{WIDTH}" height="{height}" rx="10" fill="#f8f9fa"/>'
             + stations(evening, 70, COLOURS[0], 'a server that answers real clients')
             + stations(course, 210, COLOURS[1], 'all 25 stages of the course, in one plain file')
             + text_at(20, 336, 'Everything', 18, 'bold', 'start')
-            + text_at(155, 336, f'{total} · the real broker, part by part; from here on, read what you need', 13, anchor='start')
+            + text_at(155, 336, f'{total} · the real broker, part by part; from here on, read what you need', 13,
+                      anchor='start')
             + boxes(rest, 352, COLOURS[2]) + '</svg>\n')

@@ -25,7 +25,8 @@ def markdown(path: Path) -> list[str]:
 
 
 def check(place: Path) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, place/'tools'/'book.py', 'check'], capture_output=True, text=True, timeout=60)
+    command = [sys.executable, place/'tools'/'book.py', 'check']
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
 
 
 def test_the_book_is_in_order():
@@ -42,7 +43,7 @@ def copy(tmp_path) -> Path:
 
 
 def test_a_new_chapter_moves_those_that_follow(copy):
-    "And every link to them, whoever has it."
+    "And every link to them changes."
     before = [path.name for path in sorted((copy/'nbs').glob('[0-9]*.ipynb'))]
     new = json.loads((copy/'nbs'/before[2]).read_text(encoding='utf-8'))
     new['cells'] = [new['cells'][0], {'cell_type': 'markdown', 'id': 'a', 'metadata': {},
@@ -86,7 +87,7 @@ def markdown_with_code(path: Path) -> list[str]:
 
 @pytest.mark.parametrize('path', CHAPTERS, ids=lambda path: path.stem)
 def test_chapters_are_named_by_links_alone(path):
-    "A bare number would be wrong as soon as a chapter is put in before it; and code doesn't know about chapters at all."
+    "A bare number would be wrong as soon as a chapter is put in before it; and code doesn't know of chapters."
     for cell in json.loads(path.read_text(encoding='utf-8'))['cells']:
         text = ''.join(cell['source'])
         if cell['cell_type'] == 'markdown': text = re.sub(r'\[[^\]]*\]\([^)]*\)|```.*?```', '', text, flags=re.S)
