@@ -5,6 +5,7 @@
 # %% auto #0
 __all__ = ['converse', 'serve']
 
+# ## One conversation
 # %% ../../nbs/004_tiny.connections.ipynb #be5b49d4
 import threading
 from .frames import framed, read_frame
@@ -15,6 +16,7 @@ def converse(connection, answer):
     with connection:
         while frame := read_frame(connection): connection.sendall(framed(answer(frame)))
 
+# ## Many conversations
 # %% ../../nbs/004_tiny.connections.ipynb #0a30487f
 def serve(listener, answer):
     "Every client gets a thread of its own."

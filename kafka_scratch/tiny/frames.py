@@ -5,6 +5,7 @@
 # %% auto #0
 __all__ = ['read_exactly', 'read_frame', 'framed', 'answer', 'serve']
 
+# ## The length comes first
 # %% ../../nbs/002_tiny.frames.ipynb #dfab309f
 import struct
 from .port import listen
@@ -21,7 +22,7 @@ def read_exactly(connection, size: int) -> bytes:
 
 # %% ../../nbs/002_tiny.frames.ipynb #ae04d7b9
 def read_frame(connection) -> bytes | None:
-    "The next request without its length; None if there is none any more."
+    "The next message without its length; None if there is none any more."
     length = read_exactly(connection, 4)
     if len(length) < 4: return None
     size = int.from_bytes(length, 'big')
@@ -33,13 +34,15 @@ def framed(message: bytes) -> bytes:
     "A message with its length in front."
     return len(message).to_bytes(4, 'big') + message
 
+# ## The same number back
 # %% ../../nbs/002_tiny.frames.ipynb #dd783735
 def answer(frame: bytes) -> bytes:
-    "Whatever it is: the same number back, and that we speak version 0 of ApiVersions (18) and nothing else."
+    "Any request: the same number back, and that we speak version 0 of ApiVersions (18) and nothing else."
     api_key, api_version, correlation_id = struct.unpack_from('>hhi', frame)
     error_code = 0 if api_version == 0 else 35   # UNSUPPORTED_VERSION
     return struct.pack('>ihi3h', correlation_id, error_code, 1, 18, 0, 0)
 
+# ## The server
 # %% ../../nbs/002_tiny.frames.ipynb #5d4fe81e
 def serve(listener, answer):
     "Answers one request of each client."

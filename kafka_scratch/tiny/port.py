@@ -5,6 +5,7 @@
 # %% auto #0
 __all__ = ['listen', 'serve']
 
+# ## A server in ten lines
 # %% ../../nbs/001_tiny.port.ipynb #8289f574
 import socket
 
@@ -20,7 +21,7 @@ def serve(listener: socket.socket):
         connection, _ = listener.accept()
         with connection:
             connection.recv(1024)
-            connection.sendall(bytes.fromhex('00000000 00000007'))
+            connection.sendall(bytes.fromhex('00000004 00000007'))
 
 # %% ../../nbs/001_tiny.port.ipynb #baa5f080
 #| eval: false

@@ -6,6 +6,7 @@
 __all__ = ['ALL_TOPIC_OPERATIONS', 'NO_ID', 'unsigned_varint', 'compact_string', 'compact_array', 'described_topic',
            'requested_names', 'describe_topic_partitions', 'answer']
 
+# ## The code
 # %% ../../nbs/006_tiny.unknown_topic.ipynb #3ed8d214
 import struct
 from .api_versions import NO_TAGS, api_versions, int16, int32
@@ -13,9 +14,10 @@ from .compact import Reader, read_header
 
 # %% ../../nbs/006_tiny.unknown_topic.ipynb #d0c709b0
 def unsigned_varint(number: int) -> bytes:
+    "Seven bits a byte, the lowest first: `unsigned_varint(300)` is `b'\\xac\\x02'`."
     data = b''
     while number >= 0x80:
-        data += bytes([number & 0x7f | 0x80])
+        data += bytes([number & 0x7f | 0x80])   # the highest bit: more follow
         number >>= 7
     return data + bytes([number])
 
@@ -26,7 +28,7 @@ def compact_string(text: str) -> bytes: return unsigned_varint(len(text.encode()
 def compact_array(elements: list[bytes]) -> bytes: return unsigned_varint(len(elements) + 1) + b''.join(elements)
 
 # %% ../../nbs/006_tiny.unknown_topic.ipynb #63907559
-ALL_TOPIC_OPERATIONS = 0b1101_1111_1000   # what a client may do with a topic, a bit each: everything
+ALL_TOPIC_OPERATIONS = 0b1101_1111_1000   # what a client may do with a topic, a bit each: 3 to 8, 10 and 11
 
 # %% ../../nbs/006_tiny.unknown_topic.ipynb #97b186f4
 NO_ID = bytes(16)
@@ -40,7 +42,7 @@ def described_topic(error_code: int, name: str, topic_id: bytes = NO_ID, partiti
 
 # %% ../../nbs/006_tiny.unknown_topic.ipynb #1f09fe0a
 def requested_names(request: Reader) -> list[str]:
-    "The topics that a DescribeTopicPartitions request asks about. (Limit and cursor follow; we need neither.)"
+    "The topics that a DescribeTopicPartitions request asks about."
     def name():
         text = request.compact_string()
         request.tagged_fields()
@@ -56,10 +58,10 @@ def describe_topic_partitions(request: Reader) -> bytes:
 
 # %% ../../nbs/006_tiny.unknown_topic.ipynb #fbc4cc1a
 def answer(frame: bytes) -> bytes:
-    request = Reader(frame)
+    "Any request: its API key says what the answer is made of."
     api_key, api_version, correlation_id = struct.unpack_from('>hhi', frame)
     if api_key == 18: return int32(correlation_id) + api_versions(api_version)   # response header 0, always
+    if api_key != 75: raise ValueError(f'API {api_key} is not one of ours')
+    request = Reader(frame)
     read_header(request)
-    if api_key == 75: body = describe_topic_partitions(request)
-    else: raise ValueError(f'API {api_key} is not one of ours')
-    return int32(correlation_id) + NO_TAGS + body   # response header 1
+    return int32(correlation_id) + NO_TAGS + describe_topic_partitions(request)   # response header 1
