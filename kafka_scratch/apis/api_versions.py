@@ -65,7 +65,7 @@ PRODUCE = 0
 def advertised(apis: dict[int, Api]) -> list[ApiVersion]:
     "The table of APIs, from their declarations."
     versions = {key: apis[key].versions for key in sorted(apis)}
-    return [ApiVersion(api_key=key, min_version=0 if key == PRODUCE else range_[0],   # Kafka fibs here: see below
+    return [ApiVersion(api_key=key, min_version=0 if key == PRODUCE else range_[0],   # Kafka says 0, and serves 3
                        max_version=range_[-1]) for key, range_ in versions.items()]
 
 # %% ../../nbs/024_apis.api_versions.ipynb #0bb7b99c

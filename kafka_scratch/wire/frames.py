@@ -23,7 +23,8 @@ def frame_size(buf, pos: int, max_size: int = MAX_FRAME) -> int:
 class FrameReader:
     "Cuts a stream into frames, however it arrives: `feed(b'\\0\\0\\0\\2hi\\0')` gives `b'hi'`, and one byte waits."
     def __init__(self, max_size: int = MAX_FRAME):
-        self.max_size, self.data, self.at, self.late = max_size, b'', 0, bytearray()   # in hand, cut up to; come since
+        self.max_size, self.data, self.at = max_size, b'', 0   # what frames are cut from, and up to where it is cut
+        self.late = bytearray()                                # what has come since
 
     @property
     def waiting(self) -> int: return len(self.data) - self.at + len(self.late)
@@ -49,7 +50,7 @@ class FrameReader:
         return self.at + 4 + size if self.has(4 + size) else 0
 
     def has(self, needed: int) -> bool:
-        "Are so many bytes in hand? What came since is taken in when it is enough, and not piece by piece."
+        "Are so many bytes at hand? What came since is joined to them when it is enough, and not piece by piece."
         if len(self.data) - self.at >= needed: return True
         if self.waiting < needed: return False
         self.data, self.at, self.late = self.data[self.at:] + bytes(self.late), 0, bytearray()
@@ -59,7 +60,7 @@ class FrameReader:
 # %% ../../nbs/021_wire.frames.ipynb #b481c261
 @message(versions='1-2', flexible='2+')
 class RequestHeader:
-    "Stands before every request."
+    "In front of every request."
     api_key: Int16
     api_version: Int16
     correlation_id: Int32
@@ -69,5 +70,5 @@ class RequestHeader:
 # %% ../../nbs/021_wire.frames.ipynb #3af8f776
 @message(versions='0-1', flexible='1+')
 class ResponseHeader:
-    "Stands before every response."
+    "In front of every response."
     correlation_id: Int32
