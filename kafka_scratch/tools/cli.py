@@ -77,7 +77,8 @@ def add_tiny(commands):
     from kafka_scratch.tools.tiny import chapter_list
     tiny = described(commands, 'tiny', 'print the broker of the first chapters, as one file', (
         'Prints the broker that the first chapters of the book write, as one Python file without dependencies.\n'
-        f"The chapters, and what CodeCrafters' tester says to the program after each:\n{chapter_list()}"), TINY_EXAMPLES)
+        f"The chapters, and what CodeCrafters' tester says to the program after each:\n{chapter_list()}"),
+        TINY_EXAMPLES)
     tiny.add_argument('--after', default='produce_log', metavar='CHAPTER', help=
         'as far as it has grown by the end of this chapter (default: produce_log, the whole program)')
     leads_to(tiny, 'tiny.tiny_command')
