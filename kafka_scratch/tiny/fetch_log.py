@@ -5,38 +5,33 @@
 # %% auto #0
 __all__ = ['Log', 'fetch_partition']
 
+# ## From which batch?
 # %% ../../nbs/011_tiny.fetch_log.ipynb #addd1a8a
 from pathlib import Path
-from .compact import Reader
+from .records import read_batches
+from .metadata_log import FIRST_SEGMENT, Topic
 from .fetch import fetched_partition
 
-# %% ../../nbs/011_tiny.fetch_log.ipynb #d12b4620
+# %% ../../nbs/011_tiny.fetch_log.ipynb #33173185
 class Log:
-    "The batches of a partition: `from_offset` reads, `end_offset` is the offset that the next record gets."
+    "The log of a partition, as it is in its file right now."
     def __init__(self, log_dir: Path, topic: str, index: int):
-        self.path = log_dir/f'{topic}-{index}'/f'{0:020}.log'
-        self.data, self.starts, self.end_offset = self.path.read_bytes(), [], 0
-        batch = Reader(self.data)
-        while len(self.data) - batch.at >= 61:
-            start, base_offset, batch_length = batch.at, batch.int64(), batch.int32()
-            end = batch.at + batch_length
-            batch.take(4 + 1 + 4 + 2)   # leader epoch, magic, checksum, attributes
-            self.end_offset = base_offset + batch.int32() + 1
-            self.starts.append((self.end_offset, start))
-            batch.at = end
+        self.path = log_dir/f'{topic}-{index}'/FIRST_SEGMENT
+        self.data = self.path.read_bytes()
+        self.batches = read_batches(self.data)
+        self.end_offset = self.batches[-1].next_offset if self.batches else 0   # what the next record gets
 
     def from_offset(self, offset: int) -> bytes:
         "All batches from the one on that holds this offset."
-        for end_offset, start in self.starts:
-            if offset < end_offset: return self.data[start:]
+        for batch in self.batches:
+            if offset < batch.next_offset: return self.data[batch.start:]
         return b''
 
 # %% ../../nbs/011_tiny.fetch_log.ipynb #324bec72
-def fetch_partition(topic, index: int, offset: int, log_dir: Path) -> bytes:
+def fetch_partition(topic: Topic | None, index: int, offset: int, log_dir: Path) -> bytes:
     "One partition: its batches as they are in the file, or what is wrong."
-    if topic is None: return fetched_partition(index, 100, -1, b'')          # UNKNOWN_TOPIC_ID
-    if index not in [partition.index for partition in topic.partitions]:
-        return fetched_partition(index, 3, -1, b'')                          # UNKNOWN_TOPIC_OR_PARTITION
+    if topic is None: return fetched_partition(index, 100, -1, b'')                     # UNKNOWN_TOPIC_ID
+    if index not in topic.partitions: return fetched_partition(index, 3, -1, b'')       # UNKNOWN_TOPIC_OR_PARTITION
     log = Log(log_dir, topic.name, index)
     if not 0 <= offset <= log.end_offset: return fetched_partition(index, 1, -1, b'')   # OFFSET_OUT_OF_RANGE
     return fetched_partition(index, 0, log.end_offset, log.from_offset(offset))

@@ -5,6 +5,7 @@
 # %% auto #0
 __all__ = ['STORING', 'store']
 
+# ## Storing
 # %% ../../nbs/013_tiny.produce_log.ipynb #34ae789b
 import threading
 from pathlib import Path
@@ -16,8 +17,8 @@ STORING = threading.Lock()
 
 # %% ../../nbs/013_tiny.produce_log.ipynb #bae406fe
 def store(log_dir: Path, topic: str, index: int, batch: bytes) -> int:
-    "Appends a batch to the log of a partition. The offset that its first record got."
-    with STORING:   # two clients may come at once
+    "Appends a batch to the log of a partition. Returns the offset that its first record got."
+    with STORING:
         log = Log(log_dir, topic, index)
         with open(log.path, 'ab') as file: file.write(int64(log.end_offset) + batch[8:])
         return log.end_offset
