@@ -18,7 +18,8 @@ from ..wire.codes import ErrorCode, Operation, Resource
 from .api import Api, Call, Later
 from .metadata import LeaderIdAndEpoch, NodeEndpoint, leader_endpoints
 from .list_offsets import READ_COMMITTED, check_epoch, unreadable
-from ..log.partition import OutOfRange, aborted_for, locate, read_slice
+from ..log.partition import OutOfRange
+from ..log.slices import aborted_for, locate, read_slice
 
 # ## The question
 # %% ../../nbs/040_apis.fetch.ipynb #446377e5

@@ -15,7 +15,9 @@ from ..wire.primitives import *
 from ..wire.schema import *
 from ..wire.codes import ErrorCode, Operation, Resource
 from .api import Api, Call
-from ..log.partition import PartitionLog, find_latest_time, find_time, report
+from ..log.partition import PartitionLog
+from ..log.timestamps import find_latest_time, find_time
+from ..log.slices import report
 from ..cluster.image import Topic
 
 # ## The question

@@ -16,7 +16,8 @@ from ..wire.schema import *
 from ..wire.codes import CLUSTER_NAME, ErrorCode, INTERNAL_TOPICS, Operation, Resource
 from .api import Api, Call
 from .list_offsets import unreadable
-from ..log.partition import OutOfRange, PartitionLog, assign_epoch, move_start
+from ..log.partition import OutOfRange, PartitionLog, assign_epoch
+from ..log.retention import move_start
 from ..cluster.image import Topic
 
 # ## Where did that leader stop?

@@ -19,7 +19,8 @@ from ..wire.codes import INTERNAL_TOPICS, ErrorCode, Operation, Resource, error_
 from ..log.records import LENGTH_ENDS, TRANSACTIONAL
 from ..log.producer_state import BadSequence, OldEpoch
 from ..log.partition import StorageError, append
-from ..log.validator import Rejected, check_form, check_size, header_of, validate
+from ..log.batch_checks import Rejected, check_form, check_size, header_of
+from ..log.validator import validate
 from .api import Api, Call, Later, Refused
 from .metadata import LeaderIdAndEpoch, NodeEndpoint, leader_endpoints
 

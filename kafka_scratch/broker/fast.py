@@ -13,8 +13,9 @@ from ..wire.primitives import *
 from ..wire.schema import Span, path_text
 from ..wire.codes import INTERNAL_TOPICS
 from ..log.records import TRANSACTIONAL
-from ..log.partition import OutOfRange, locate, read_slice
-from ..log.validator import Rejected, check_form, header_of
+from ..log.partition import OutOfRange
+from ..log.slices import locate, read_slice
+from ..log.batch_checks import Rejected, check_form, header_of
 from ..apis.api import EVERYONE, Caller, Handled, Later, Node, explain_request, explain_response
 from ..apis.api import handle, respond
 from ..apis.list_offsets import check_epoch

@@ -8,7 +8,8 @@ __all__ = ['first_offsets', 'fetch_all', 'fetched_records', 'Consumer', 'records
 # %% ../../nbs/130_client.consumer.ipynb #225da14c
 from ..wire.primitives import DecodeError
 from ..wire.codes import ErrorCode
-from ..log.records import TornBatch, control_type, read_batches, read_records
+from ..log.records import TornBatch, read_batches, read_records
+from ..log.control_records import control_type
 from ..apis.list_offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
 from ..apis.metadata import NO_ID
 from ..apis.fetch import FetchPartition, FetchRequest, FetchTopic, fetch

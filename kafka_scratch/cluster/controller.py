@@ -11,10 +11,12 @@ __all__ = ['METADATA_VERSION', 'WITH_DIRECTORIES', 'NEWER', 'new_id', 'meta_prop
 import json, os, uuid
 from ..wire.primitives import DecodeError, uuid_text
 from ..wire.schema import Message
-from ..log.records import CONTROL, HEADER, ControlKey, LeaderChangeMessage, QuorumVoter, Record
-from ..log.records import read_batches, read_records, write_batch
-from ..log.segments import replace_file, segments
-from ..log.partition import LogConfig, PartitionLog, StorageError, append, end_flush
+from ..log.records import CONTROL, HEADER, Record, read_batches, read_records, write_batch
+from ..log.control_records import ControlKey, LeaderChangeMessage, QuorumVoter
+from ..log.checkpoints import replace_file
+from ..log.segments import segments
+from ..log.partition import LogConfig, PartitionLog, StorageError, append
+from ..log.flush import end_flush
 from ..log.recovery import close_log, open_log
 from .records import ConfigRecord, FeatureLevelRecord, PartitionChangeRecord, PartitionRecord
 from .records import AbortTransactionRecord, BrokerRegistrationChangeRecord, ProducerIdsRecord

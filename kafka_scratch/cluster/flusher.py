@@ -7,7 +7,8 @@ __all__ = ['sync_each', 'sync_failed', 'Flusher', 'attempt', 'sync_now']
 
 # %% ../../nbs/044_cluster.flusher.ipynb #3394feb9
 import asyncio
-from ..log.partition import Flush, PartitionLog, StorageError, begin_flush, end_flush, sync_files
+from ..log.flush import Flush, begin_flush, end_flush, sync_files
+from ..log.partition import PartitionLog, StorageError
 
 # %% ../../nbs/044_cluster.flusher.ipynb #9af0bb1f
 def sync_each(flushes: list) -> dict:

@@ -18,7 +18,9 @@ import struct
 from collections import defaultdict, namedtuple
 from ..wire.primitives import *
 from ..wire.schema import *
-from ..log.records import control_type, read_records, value_spans
+from ..log.control_records import control_type
+from ..log.records import read_records
+from ..log.record_values import value_spans
 from .records import *
 
 # ## A partition, at one moment

@@ -9,8 +9,9 @@ __all__ = ['CLEAN', 'LOCK', 'RECOVERY', 'START', 'REPLICATION', 'InUse', 'lock_d
 
 # %% ../../nbs/043_cluster.log_dirs.ipynb #177fee47
 import os, re
-from ..log.segments import file_name, keep_damaged, read_checkpoint, replace_file
-from ..log.segments import write_checkpoint, write_partition_metadata
+from ..log.segments import file_name
+from ..log.checkpoints import keep_damaged, read_checkpoint, replace_file
+from ..log.checkpoints import write_checkpoint, write_partition_metadata
 from ..log.partition import LogConfig, PartitionLog
 from ..log.recovery import close_log, open_log
 

@@ -12,9 +12,12 @@ __all__ = ['TOPIC_SETTINGS', 'Hosted', 'RETRY', 'EXPIRATION', 'topic_config', 'L
 import os, re, shutil, time
 from collections import namedtuple
 from ..wire.codes import ErrorCode
-from ..log.segments import read_partition_metadata, segments, write_partition_metadata
+from ..log.checkpoints import read_partition_metadata, write_partition_metadata
+from ..log.segments import segments
 from ..log.records import HEADER
-from ..log.partition import LogConfig, PartitionLog, append, end_flush, retain
+from ..log.partition import LogConfig, PartitionLog, append
+from ..log.flush import end_flush
+from ..log.retention import retain
 from .image import TOPIC_RESOURCE, Image, Topic
 from .log_dirs import *
 from .flusher import Flusher, sync_now

@@ -17,7 +17,7 @@ __all__ = ['RECORD_TYPES', 'FRAME_VERSION', 'Envelope', 'metadata_record', 'Topi
 from collections import namedtuple
 from ..wire.primitives import *
 from ..wire.schema import *
-from ..log.records import control_value_codec
+from ..log.control_records import control_value_codec
 
 # ## The envelope
 # %% ../../nbs/033_cluster.records.ipynb #94f6e307

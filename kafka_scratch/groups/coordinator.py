@@ -18,9 +18,10 @@ from ..wire.primitives import *
 from ..wire.schema import *
 from ..wire.codes import CLUSTER_NAME, ErrorCode, Operation, Resource
 from ..apis.api import Api, Call, Later
-from ..log.records import Batch, ControlKey, LoggedRecord, Record, TornBatch
-from ..log.records import read_batches, read_records, write_batch
-from ..log.partition import PartitionLog, StorageError, locate, read_slice
+from ..log.records import Batch, LoggedRecord, Record, TornBatch, read_batches, read_records, write_batch
+from ..log.control_records import ControlKey
+from ..log.partition import PartitionLog, StorageError
+from ..log.slices import locate, read_slice
 from ..cluster.image import Image, Topic
 from ..cluster.logs import Hosted
 from ..apis.metadata import live_brokers

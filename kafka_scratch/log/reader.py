@@ -12,11 +12,12 @@ import os, re
 from bisect import bisect_left
 from collections import namedtuple
 from ..wire.primitives import DecodeError
-from .records import CONTROL, Batch, read_records
-from .segments import File, placed_batches, read_checkpoint, segments
-from .producer_state import ProducerState
-from .partition import note_producer
 from ..wire.codes import INTERNAL_TOPICS, METADATA
+from .records import CONTROL, Batch, read_records
+from .segments import File, placed_batches, segments
+from .checkpoints import read_checkpoint
+from .producer_state import ProducerState
+from .transaction_index import first_undecided, note_producer
 
 # %% ../../nbs/053_log.reader.ipynb #6feb57d5
 def named_partition(directory: str) -> tuple[str | None, int | None]:
@@ -132,12 +133,13 @@ def find_decided(log: list[str]) -> Decided:
     except DecodeError: pass   # beyond that nothing will be read
     aborted = {}
     for txn in state.aborted: aborted.setdefault(txn.producer_id, []).append(txn)
-    return Decided(state.first_undecided(2**63), aborted)
+    return Decided(first_undecided(state, 2**63), aborted)
 
 # %% ../../nbs/053_log.reader.ipynb #762f4b47
 def is_committed(batch, decided: Decided) -> bool:
     "Does a consumer get to see this batch? Not if it holds markers, and not if its transaction was aborted."
-    if not batch.transactional or batch.control: return not batch.control
+    if batch.control: return False
+    if not batch.transactional: return True
     transactions = decided.aborted.get(batch.header.producer_id, [])
     at = bisect_left(transactions, batch.base_offset, key=lambda txn: txn.last_offset)   # the first that ends later
     return at == len(transactions) or transactions[at].first_offset > batch.base_offset

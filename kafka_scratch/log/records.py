@@ -5,12 +5,9 @@
 # %% auto #0
 __all__ = ['MAGIC', 'HEADER', 'HEADER_SIZE', 'LENGTH_ENDS', 'CRC_STARTS', 'CRC_ENDS', 'RecordBytes', 'RecordString', 'RECORD',
            'CODEC_BITS', 'LOG_APPEND_TIME', 'TRANSACTIONAL', 'CONTROL', 'DELETE_HORIZON', 'FLAGS', 'LoggedRecord',
-           'CONTROL_TYPES', 'CONTROL_VALUES', 'BatchHeader', 'RecordArray', 'RecordHeader', 'Record', 'read_record',
-           'codec_name', 'attributes_text', 'TornBatch', 'check_bounds', 'batch_end', 'check_crc', 'Batch',
-           'read_batches', 'logged', 'read_records', 'long_varint', 'value_spans', 'ControlKey', 'control_type',
-           'EndTxnMarker', 'QuorumVoter', 'LeaderChangeMessage', 'SnapshotHeaderRecord', 'SnapshotFooterRecord',
-           'KRaftVersionRecord', 'VoterEndpoint', 'KRaftVersionFeature', 'Voter', 'VotersRecord', 'control_value_codec',
-           'write_record', 'write_batch', 'explain_record', 'explain_payload', 'explain_segment']
+           'BatchHeader', 'RecordArray', 'RecordHeader', 'Record', 'read_record', 'codec_name', 'attributes_text',
+           'TornBatch', 'check_bounds', 'batch_end', 'check_crc', 'flag', 'Batch', 'read_batches', 'logged',
+           'read_records', 'write_record', 'write_batch']
 
 # %% ../../nbs/027_log.records.ipynb #efae5585
 from collections import namedtuple
@@ -25,7 +22,7 @@ class BatchHeader:
     "The 61 bytes before the records of a batch."
     base_offset: Int64              # the offset of the first record; all others are counted from here
     batch_length: Int32             # how many bytes follow, from here to the end of the batch
-    partition_leader_epoch: Int32   # who was leader when it was written: set by the broker
+    partition_leader_epoch: Int32   # which leader wrote it: set by the broker
     magic: Int8                     # the format: 2
     crc: UInt32                     # CRC-32C of everything after it
     attributes: Int16               # codec, timestamp type, transactional, control
@@ -105,7 +102,7 @@ def check_bounds(length: int, magic: int, # as the header says
                  left: int, pos: int, # how many bytes there are, and where
                  newer: bool = False # is a magic above 2 let through?
                 ) -> int:
-    "The size of a batch whose header can be right: a length that can be one, a format that we read, all bytes there."
+    "The size of a batch whose header can be right: a possible length, a format that we read, all bytes there."
     smallest, size = HEADER_SIZE - LENGTH_ENDS, LENGTH_ENDS + length
     if length < smallest: raise DecodeError(f'batch_length is at least {smallest}, not {length}', pos)
     if magic < MAGIC or magic > MAGIC and not newer:
@@ -113,6 +110,7 @@ def check_bounds(length: int, magic: int, # as the header says
     if size > left: raise TornBatch(f'the batch takes {size} bytes, but only {left} left', pos)
     return size
 
+# %% ../../nbs/027_log.records.ipynb #5b410cd3
 def batch_end(buf, pos: int) -> int:
     "Where the batch at `pos` ends, if it is a batch and all of it is there. Fewer bytes than a header are judged, too."
     left = len(buf) - pos
@@ -129,6 +127,8 @@ def check_crc(header: BatchHeader, actual: int, pos: int):
                       f'but its bytes give {actual:08x}', pos)
 
 # %% ../../nbs/027_log.records.ipynb #70e2a41d
+def flag(bit: int) -> property: return property(lambda batch: bool(batch.header.attributes & bit))
+
 class Batch:
     "A batch in a buffer: its header, and its records when asked for."
     __slots__ = 'buf', 'start', 'end', 'header'
@@ -138,28 +138,18 @@ class Batch:
         self.buf, self.start, self.header = buf, start, header or HEADER.read(buf, start)[0]
         self.end = start + check_bounds(self.header.batch_length, buf[start + 16], left, start)
     def __repr__(self):
-        count = self.header.record_count
-        records = f'{count} record{"s" * (count != 1)}'
-        return f'Batch({self.base_offset}..{self.last_offset}, {records}, {attributes_text(self.header.attributes)})'
+        count, attributes = self.header.record_count, attributes_text(self.header.attributes)
+        return f'Batch({self.base_offset}..{self.last_offset}, {count} record{"" if count == 1 else "s"}, {attributes})'
 
-    @property
-    def base_offset(self) -> int: return self.header.base_offset
-    @property
-    def last_offset(self) -> int: return self.header.base_offset + self.header.last_offset_delta
-    @property
-    def codec(self) -> int: return self.header.attributes & CODEC_BITS
-    @property
-    def log_append_time(self) -> bool: return bool(self.header.attributes & LOG_APPEND_TIME)
-    @property
-    def transactional(self) -> bool: return bool(self.header.attributes & TRANSACTIONAL)
-    @property
-    def control(self) -> bool: return bool(self.header.attributes & CONTROL)
+    base_offset = property(lambda self: self.header.base_offset)
+    last_offset = property(lambda self: self.header.base_offset + self.header.last_offset_delta)
+    codec = property(lambda self: self.header.attributes & CODEC_BITS)
+    log_append_time, transactional, control = flag(LOG_APPEND_TIME), flag(TRANSACTIONAL), flag(CONTROL)
 
     def check(self) -> 'Batch':
         "The batch itself, if its bytes are those that were written."
         check_crc(self.header, crc32c(memoryview(self.buf)[self.start + CRC_ENDS:self.end]), self.start)
         return self
-
     def payload(self) -> bytes:
         "The bytes of the records, decompressed."
         raw = bytes(self.buf[self.start + HEADER_SIZE:self.end])
@@ -198,126 +188,6 @@ def read_records(batch: Batch) -> list[LoggedRecord]:
     if left: raise DecodeError(f'{left} bytes are left after {count} records', batch.start)
     return records
 
-# ## Only the values
-# %% ../../nbs/027_log.records.ipynb #1bc0160e
-def long_varint(payload, pos: int) -> tuple[int, int]:
-    "A varint of three bytes or more, before zigzag."
-    n, pos = Varint.read(payload, pos)
-    return zigzag(n), pos
-
-# %% ../../nbs/027_log.records.ipynb #6a72bb2f
-def value_spans(payload: bytes, count: int):
-    "Where the values of records lie in a payload: `(start, end)` for each, `(start, start)` for null."
-    if count < 0: raise DecodeError(f"a batch can't hold {count} records")
-    pos, size = 0, len(payload)
-    try:
-        for _ in range(count):
-            n, pos = payload[pos], pos + 1
-            if n > 127: n, pos = n & 127 | payload[pos] << 7, pos + 1
-            if n > 16383: n, pos = long_varint(payload, pos - 2)   # a third byte follows: once more from its start
-            end = pos + (n >> 1)                    # zigzag: an even number is twice the length, an odd one negative
-            pos += 1                                # attributes
-            while payload[pos] > 127: pos += 1      # timestamp_delta: stepped over, however long
-            pos += 1
-            while payload[pos] > 127: pos += 1      # offset_delta
-            pos += 1
-            if payload[pos] == 1: pos += 1          # key: nearly always null
-            else: pos = RecordBytes.read(payload, pos)[1]
-            m, pos = payload[pos], pos + 1
-            if m > 127: m, pos = m & 127 | payload[pos] << 7, pos + 1
-            if m > 16383: m, pos = long_varint(payload, pos - 2)
-            value_ends = pos if m & 1 else pos + (m >> 1)
-            if value_ends > end or end > size or n & 1: raise IndexError
-            yield pos, value_ends
-            pos = end                               # over the headers
-    except IndexError:
-        raise DecodeError('a record is cut off, or its lengths contradict each other', min(pos, size)) from None
-    if pos != size: raise DecodeError(f'{count} records should end at {size}, but they end at {pos}', pos)
-
-# ## Control records
-# %% ../../nbs/027_log.records.ipynb #83371a7f
-CONTROL_TYPES = ('ABORT', 'COMMIT', 'LEADER_CHANGE', 'SNAPSHOT_HEADER', 'SNAPSHOT_FOOTER',
-                 'KRAFT_VERSION', 'KRAFT_VOTERS')
-
-@message(versions='0+')
-class ControlKey:
-    version: Int16
-    type: Int16
-
-def control_type(key: bytes) -> str:
-    "The name of a control record's type, from its key."
-    number = ControlKey.decode(key or b'', 0).type   # no key is a key that is too short
-    return CONTROL_TYPES[number] if 0 <= number < len(CONTROL_TYPES) else f'UNKNOWN_{number}'
-
-# %% ../../nbs/027_log.records.ipynb #0731daea
-@message(versions='0')
-class EndTxnMarker:
-    version: Int16
-    coordinator_epoch: Int32
-
-@nested
-class QuorumVoter:
-    voter_id: Int32
-    voter_directory_id: Uuid = field(versions='1+')
-
-@message(versions='0-1', flexible='0+')
-class LeaderChangeMessage:
-    version: Int16
-    leader_id: Int32
-    voters: Array[QuorumVoter]
-    granting_voters: Array[QuorumVoter]
-
-# %% ../../nbs/027_log.records.ipynb #f9bbbf52
-@message(versions='0', flexible='0+')
-class SnapshotHeaderRecord:
-    version: Int16
-    last_contained_log_timestamp: Int64
-
-@message(versions='0', flexible='0+')
-class SnapshotFooterRecord:
-    version: Int16
-
-@message(versions='0', flexible='0+')
-class KRaftVersionRecord:
-    version: Int16
-    k_raft_version: Int16   # spelled like this so that camel case gives Kafka's kRaftVersion
-
-# %% ../../nbs/027_log.records.ipynb #b22a2b0d
-@nested
-class VoterEndpoint:
-    name: String
-    host: String
-    port: UInt16
-
-@nested
-class KRaftVersionFeature:
-    min_supported_version: Int16
-    max_supported_version: Int16
-
-# %% ../../nbs/027_log.records.ipynb #e9992442
-@nested
-class Voter:
-    voter_id: Int32
-    voter_directory_id: Uuid
-    endpoints: Array[VoterEndpoint]
-    k_raft_version_feature: KRaftVersionFeature
-
-@message(versions='0', flexible='0+')
-class VotersRecord:
-    version: Int16
-    voters: Array[Voter]
-
-# %% ../../nbs/027_log.records.ipynb #3176e066
-CONTROL_VALUES = dict(zip(CONTROL_TYPES, (
-    EndTxnMarker, EndTxnMarker, LeaderChangeMessage, SnapshotHeaderRecord, SnapshotFooterRecord,
-    KRaftVersionRecord, VotersRecord)))
-
-def control_value_codec(key: bytes, value: bytes) -> Codec | None:
-    "The codec for the value of a control record, if its type and version are known."
-    declared = CONTROL_VALUES.get(control_type(key))
-    version = Int16.read(value, 0)[0] if declared and len(value) >= 2 else -1
-    return declared.codec(version) if declared and version in declared.VERSIONS else None
-
 # ## Writing a batch
 # %% ../../nbs/027_log.records.ipynb #8020d557
 def write_record(record: Record) -> bytes:
@@ -328,7 +198,7 @@ def write_record(record: Record) -> bytes:
 # %% ../../nbs/027_log.records.ipynb #c813b6e8
 def write_batch(records: list[Record], # with offsets and times as differences
                 base_offset: int = 0, attributes: int = 0,
-                **header # what else should stand in the header
+                **header # other fields of the header
                ) -> bytes:
     "A batch of records, checksummed."
     from kafka_scratch.log.compression import compress
@@ -339,52 +209,3 @@ def write_batch(records: list[Record], # with offsets and times as differences
                        attributes=attributes, record_count=len(records), **fields)
     head.crc = crc32c(HEADER.write(head)[CRC_ENDS:] + payload)
     return HEADER.write(head) + payload
-
-# ## A segment for the inspector
-# %% ../../nbs/027_log.records.ipynb #c779eb0b
-def explain_record(walk, batch, path, explain_value):
-    "The fields of a record, in place. They must end where its length says."
-    start, key, end = walk.pos, None, None
-    for f, kind in RECORD.plain:
-        if f.name == 'value' and explain_value:
-            length = walk.leaf((*path, 'value', 'length'), kind.read_length, length_label(kind))
-            if length >= 0: explain_value(walk, (*path, 'value'), batch, key, length)
-        else:
-            value = walk_value(walk, kind, (*path, f.name))
-            if f.name == 'key': key = value
-            if f.name == 'length': end = walk.pos + value
-    if walk.pos == end: return
-    raise DecodeError(f'a record should end at {end}, but its fields end at {walk.pos}', start, path_text(path))
-
-# %% ../../nbs/027_log.records.ipynb #c5c180d4
-def explain_payload(walk, batch, path, explain_value):
-    "The records of a batch, in place; or one span, if they are compressed."
-    count, end = batch.header.record_count, batch.end
-    if batch.codec:
-        label = f'{codec_name(batch.codec)} data'
-        walk.leaf((*path, 'records'), lambda buf, pos: (bytes(buf[pos:end]), end), label)
-        return
-    if count < 0: raise DecodeError(f"a batch can't hold {count} records", walk.pos, path_text(path))
-    for n in range(count):
-        if walk.pos >= end:
-            what = f'{count} records are announced, but the batch ends after {n}'
-            raise DecodeError(what, walk.pos, path_text(path))
-        explain_record(walk, batch, (*path, 'record', n), explain_value)
-    if walk.pos != end:
-        raise DecodeError(f'the batch ends at {end}, its records end before', walk.pos, path_text(path))
-
-# %% ../../nbs/027_log.records.ipynb #62fd1e4f
-def explain_segment(buf: bytes,
-                    explain_value=None # (walk, path, batch, key, length) → explains a value in place; or None
-                   ) -> Explanation:
-    "Every byte of a log segment."
-    walk, error, i = Walk(buf), None, 0
-    try:
-        while walk.pos < len(buf):
-            batch, path = Batch(buf, walk.pos), ('batch', i)
-            walk_value(walk, HEADER, path)
-            explain_payload(walk, batch, path, explain_value)
-            batch.check()
-            i += 1
-    except DecodeError as e: error = e
-    return Explanation(None, walk.spans, error, walk.pos)

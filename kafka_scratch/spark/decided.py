@@ -8,7 +8,8 @@ __all__ = ['Aborted', 'marker_type', 'decide_headers', 'is_aborted', 'decide']
 # %% ../../nbs/108_spark.decided.ipynb #143359a9
 from collections import namedtuple
 import numpy as np
-from ..log.records import CONTROL, TRANSACTIONAL, Batch, ControlKey, EndTxnMarker, read_records
+from ..log.records import CONTROL, TRANSACTIONAL, Batch, read_records
+from ..log.control_records import ControlKey, EndTxnMarker
 from ..log.reader import Damaged
 from .headers import Headers
 from .index import mapped, sound_headers

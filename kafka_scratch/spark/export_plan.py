@@ -14,7 +14,9 @@ from collections import namedtuple
 from dataclasses import dataclass, field, replace
 from ..wire.primitives import DecodeError, uuid_text
 from ..wire.codes import METADATA
-from ..log.segments import File, LeaderEpochs, read_checkpoint, read_partition_metadata, segments
+from ..log.segments import File, segments
+from ..log.leader_epochs import LeaderEpochs
+from ..log.checkpoints import read_checkpoint, read_partition_metadata
 from ..log.reader import BadPath, Source, named_partition, segment_base
 from ..cluster.metadata_log import find_metadata
 from .headers import scan

@@ -15,8 +15,9 @@ import numpy as np, pyarrow as pa
 from crc32c import crc32c
 from ..wire.primitives import *
 from ..log.compression import decompress
-from ..log.records import (CODEC_BITS, CONTROL, CRC_ENDS, HEADER_SIZE, Batch, TornBatch, batch_end,
-                                       control_type, read_records)
+from ..log.records import CODEC_BITS, CONTROL, CRC_ENDS, HEADER_SIZE, Batch, TornBatch, batch_end
+from ..log.records import read_records
+from ..log.control_records import control_type
 from ..log.segments import segments
 from ..cluster.records import *
 from ..cluster.image import EFFECTS, TOPIC_RESOURCE, Image, apply_record, remove_configs

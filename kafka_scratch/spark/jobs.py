@@ -12,7 +12,7 @@ import contextlib, heapq, itertools, json, os, time, uuid
 from dataclasses import dataclass
 import pyarrow as pa, pyarrow.compute as pc, pyarrow.parquet as pq
 from ..wire.primitives import DecodeError
-from ..log.segments import replace_file
+from ..log.checkpoints import replace_file
 from ..log.reader import Damaged
 from .options import FOLDED_TABLES, FOREVER, Options, table_columns, table_schema
 from .read import read_split

@@ -8,7 +8,7 @@ __all__ = ['MANIFEST', 'LOCK', 'STAGING', 'ASIDE', 'Refused', 'read_manifest', '
 
 # %% ../../nbs/122_spark.manifest.ipynb #75b3773f
 import contextlib, json, os, shutil, signal, threading, time
-from ..log.segments import replace_file
+from ..log.checkpoints import replace_file
 from .options import BadOption
 from .parquet import sync
 

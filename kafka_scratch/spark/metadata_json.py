@@ -15,7 +15,7 @@ from collections import namedtuple
 import numpy as np, pyarrow as pa, pyarrow.compute as pc
 from ..wire.primitives import *
 from ..wire.schema import Field, Message, camel_case, default_of, kafka_json
-from ..log.records import control_value_codec
+from ..log.control_records import control_value_codec
 from ..cluster.records import *
 from .kernel import as_array, byte, inlined, lean
 from .programs import NONE, UNSAID, column_name, int32, int64, integer, programs_for

@@ -10,7 +10,8 @@ __all__ = ['FROM_RECORDS', 'WantedColumns', 'labels', 'value_places', 'wanted_co
 from collections import namedtuple
 import numpy as np, pyarrow as pa
 from ..wire.primitives import *
-from ..log.records import Batch, control_type, read_records
+from ..log.records import Batch, read_records
+from ..log.control_records import control_type
 from ..cluster.records import *
 from .kernel import as_array
 from .headers import Damage, Headers

@@ -16,7 +16,8 @@ import numpy as np
 from ..apis.list_offsets import EARLIEST, LATEST
 from ..wire.codes import METADATA
 from ..cluster.metadata_log import find_metadata
-from ..log.segments import File, TimeIndex
+from ..log.segments import File
+from ..log.indexes import TimeIndex
 from ..log.reader import (NOT_ASKED_FOR, BadPath, Source, find_sources, is_log_dir, named_partition,
                                       segment_base)
 from .headers import scan

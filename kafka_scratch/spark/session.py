@@ -258,7 +258,7 @@ def get_session(
 ):
     "The running session, or a new one that has every setting; either knows `kafka-log` and `kafka-broker`."
     if importlib.util.find_spec('pyspark') is None:
-        from kafka_scratch.log.compression import how_to_install
+        from kafka_scratch.log.zstd import how_to_install
         raise MissingSetting(f'PySpark is not installed: `{how_to_install("spark")}` adds it.')
     conf = {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in conf.items()}
     if spark := running_session():

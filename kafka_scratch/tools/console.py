@@ -9,7 +9,7 @@ __all__ = ['AGO', 'open_client', 'named_topic', 'parse_time', 'parse_start', 'be
 import re, sys, time
 from datetime import datetime
 from ..wire.primitives import DecodeError, EncodeError
-from ..log.compression import MissingCodec
+from ..log.zstd import MissingCodec
 from ..client.client import Client, Unanswered, UnknownTopic, check_done, find_topics
 from .terminal import BadArgument, tell
 

@@ -100,7 +100,7 @@ def segment_name(source: str) -> str:
 def inspect_segment(buf: bytes, source: str, metadata: bool) -> Inspection:
     "A log segment; if it is one of the metadata log, down to the fields of its records."
     from kafka_scratch.cluster.records import explain_metadata_value
-    from kafka_scratch.log.records import explain_segment
+    from kafka_scratch.log.inspector import explain_segment
     explained = explain_segment(buf, explain_metadata_value if metadata else None)
     return Inspection(f'segment {segment_name(source)}', buf, *explained[1:])
 
@@ -108,7 +108,8 @@ def inspect_segment(buf: bytes, source: str, metadata: bool) -> Inspection:
 def inspect_payload(batch, number: int, source: str) -> Inspection:
     "The records of a compressed batch, byte by byte, as they are when they are decompressed."
     from kafka_scratch.apis.api import explain_parts
-    from kafka_scratch.log.records import codec_name, explain_record
+    from kafka_scratch.log.records import codec_name
+    from kafka_scratch.log.inspector import explain_record
     title, payload = f'segment {segment_name(source)}, batch[{number}] without {codec_name(batch.codec)}', b''
     try: payload = bytes(batch.payload())
     except DecodeError as error: return Inspection(title, payload, [], error, 0)

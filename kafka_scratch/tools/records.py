@@ -8,7 +8,7 @@ __all__ = ['json_bytes', 'record_json', 'records_in', 'records_command']
 # %% ../../nbs/141_tools.records.ipynb #1414129c
 import hashlib, json, sys
 from ..log.reader import Damaged, chosen_sources, partition_records
-from ..log.records import control_type
+from ..log.control_records import control_type
 
 # %% ../../nbs/141_tools.records.ipynb #18c689ee
 def json_bytes(data: bytes | None, most: int | None = None) -> dict | None:

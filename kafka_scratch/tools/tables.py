@@ -8,7 +8,7 @@ __all__ = ['spark_chapters', 'start_spark', 'hush', 'tables_command', 'table_opt
 # %% ../../nbs/143_tools.tables.ipynb #526a87b2
 import contextlib, json, logging, sys, time
 from importlib.util import find_spec
-from ..log.compression import how_to_install
+from ..log.zstd import how_to_install
 from .terminal import BadArgument, Progress, is_terminal
 from ..log.reader import Damaged
 

@@ -16,8 +16,8 @@ __all__ = ['TxnMarkerEntry', 'TransactionConfig', 'SETTINGS', 'SETTLED', 'RETRY_
 from collections import namedtuple
 from ..wire.primitives import *
 from ..wire.codes import ApiError, ErrorCode
-from ..log.records import CONTROL, TRANSACTIONAL, Batch, ControlKey, EndTxnMarker
-from ..log.records import LoggedRecord, Record, write_batch
+from ..log.records import CONTROL, TRANSACTIONAL, Batch, LoggedRecord, Record, write_batch
+from ..log.control_records import ControlKey, EndTxnMarker
 from ..log.partition import StorageError
 from ..cluster.properties import Properties
 from ..cluster.settings_table import read_settings

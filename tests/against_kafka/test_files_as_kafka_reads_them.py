@@ -20,7 +20,7 @@ from benchmarks import real_kafka
 from kafka_scratch.cluster.directories import find_node_id, owner_in, read_meta
 from kafka_scratch.cluster.controller import quorum_epoch
 from kafka_scratch.wire.primitives import uuid_bytes, uuid_text
-from kafka_scratch.log.segments import read_checkpoint, read_partition_metadata
+from kafka_scratch.log.checkpoints import read_checkpoint, read_partition_metadata
 
 FOUND = {   # kind of file → content, and what Kafka 4.1.1 found in it
     'id': [

@@ -26,13 +26,14 @@ from kafka_scratch.apis.list_offsets import (CLIENT, EARLIEST, EARLIEST_LOCAL, L
                                         ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic, answer_list_offsets,
                                         check_epoch, end_for,
                                         find_offset, is_known, list_offsets)
-from kafka_scratch.log.partition import append, move_start
+from kafka_scratch.log.partition import append
+from kafka_scratch.log.retention import move_start
 from kafka_scratch.log.recovery import open_log
 from kafka_scratch.wire.primitives import Int32
 from kafka_scratch.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData, produce
 from kafka_scratch.log.records import Batch, Record, write_batch
 from kafka_scratch.wire.schema import kafka_json
-from kafka_scratch.log.segments import read_checkpoint
+from kafka_scratch.log.checkpoints import read_checkpoint
 
 KEY = list_offsets.key
 SEGMENTS = FIXTURES/'segments'

@@ -9,13 +9,13 @@ from benchmarks import real_kafka, wire
 from broker_process import Client, running
 from log_ends_by_hand import deletes, ends, filled, node_of, put
 from player import answer_in, framed, recorded
-from kafka_scratch.log import partition as partition_log
+from kafka_scratch.log import partition as partition_log, retention
 from kafka_scratch.wire.codes import Operation, Resource
 from kafka_scratch.apis.api import Api, Call
 from kafka_scratch.apis.list_offsets import EARLIEST, LATEST, ListOffsetsPartition, ListOffsetsRequest
 from kafka_scratch.apis.list_offsets import ListOffsetsTopic, list_offsets
 from kafka_scratch.apis.log_ends import *
-from kafka_scratch.log.partition import move_start
+from kafka_scratch.log.retention import move_start
 from kafka_scratch.log.recovery import open_log
 
 # --- A node that has some logs
@@ -57,7 +57,7 @@ def test_a_disk_that_fails_is_an_error(tmp_path, monkeypatch):
     case = recorded('delete-records.jsonl')[0]
     node = node_of(tmp_path, case | {'leader_epoch': 9})
     def fails(*_): raise OSError(28, 'No space left on device')
-    monkeypatch.setattr(partition_log, 'write_checkpoint', fails)
+    for module in (partition_log, retention): monkeypatch.setattr(module, 'write_checkpoint', fails)
     assert offset_for_leader_epoch.answer(ends(('ends.a', (0, -1, 9))),
                                           Call(4, node)).topics[0].partitions[0].error_code == 56
     assert delete_records.answer(deletes(('ends.a', (0, 5))), Call(2, node)).topics[0].partitions[0].error_code == 56

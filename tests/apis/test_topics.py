@@ -16,7 +16,7 @@ from kafka_scratch.cluster.image import Image, broker_registered
 from kafka_scratch.cluster.logs import remove_deleted
 from kafka_scratch.log.partition import StorageError, append
 from kafka_scratch.log.records import HEADER, Record, write_batch
-from kafka_scratch.log.segments import read_partition_metadata
+from kafka_scratch.log.checkpoints import read_partition_metadata
 from kafka_scratch.apis.create_topics import placed_by_hand
 from kafka_scratch.apis.topics import place
 

@@ -14,7 +14,7 @@ from kafka_scratch.wire.frames import RequestHeader, ResponseHeader
 from kafka_scratch.cluster.records import RECORD_TYPES
 from kafka_scratch.wire.primitives import Array, Boolean, Bytes, Float64, Int8, Int16, Int32, Int64, String, UInt16
 from kafka_scratch.wire.primitives import UInt32, Uuid
-from kafka_scratch.log.records import CONTROL_VALUES
+from kafka_scratch.log.control_records import CONTROL_VALUES
 from kafka_scratch.wire.schema import Message, default_of, version_range
 
 DIGEST = Path(__file__).parents[1]/'fixtures'/'schemas'/'metadata-records.json'

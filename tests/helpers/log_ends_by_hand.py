@@ -7,10 +7,11 @@ from player import answer_in, framed
 from kafka_scratch.apis.api import EVERYONE, Node
 from kafka_scratch.apis.log_ends import *
 from kafka_scratch.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData, produce
-from kafka_scratch.log.partition import LogConfig, append, move_start
+from kafka_scratch.log.partition import LogConfig, append
+from kafka_scratch.log.retention import move_start
 from kafka_scratch.log.records import Batch, Record, write_batch
 from kafka_scratch.log.recovery import open_log
-from kafka_scratch.log.segments import read_checkpoint
+from kafka_scratch.log.checkpoints import read_checkpoint
 
 
 def put(port: int, topic: str, count: int, partition: int = 0) -> int:

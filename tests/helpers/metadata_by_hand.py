@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from kafka_scratch.wire.codes import METADATA
 from kafka_scratch.cluster.records import *
 from kafka_scratch.wire.primitives import UnsignedVarint
-from kafka_scratch.log.records import CONTROL, ControlKey, LeaderChangeMessage, Record, SnapshotFooterRecord
-from kafka_scratch.log.records import SnapshotHeaderRecord, write_batch
+from kafka_scratch.log.records import CONTROL, Record, write_batch
+from kafka_scratch.log.control_records import ControlKey, LeaderChangeMessage, SnapshotFooterRecord
+from kafka_scratch.log.control_records import SnapshotHeaderRecord
 
 FIXTURES = Path(__file__).parents[1]/'fixtures'
 GZIP = 1

@@ -7,8 +7,8 @@ from pathlib import Path
 from broker_process import FIXTURES
 from kafka_scratch.log.partition import LogConfig, append
 from kafka_scratch.log.recovery import close_log, open_log
-from kafka_scratch.log.producer_state import EndTxnMarker
-from kafka_scratch.log.records import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, Batch, ControlKey, Record, write_batch
+from kafka_scratch.log.control_records import ControlKey, EndTxnMarker
+from kafka_scratch.log.records import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, Batch, Record, write_batch
 
 SEGMENTS = FIXTURES/'segments'
 LOGS, DAMAGED = SEGMENTS/'logs', SEGMENTS/'damaged'

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from kafka_scratch.log import checksums
-from kafka_scratch.log.checksums import crc32c, crc32c_fold, crc32c_table
+from kafka_scratch.log.checksums import crc32c, crc32c_fold
+from kafka_scratch.log.crc import crc32c_table
 
 SEGMENTS = Path(__file__).parents[1]/'fixtures'/'segments'
 WAYS = crc32c, crc32c_fold, crc32c_table
@@ -82,7 +83,7 @@ def test_damaged_files(name, expected):
 
 def test_without_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, 'crc32c', None)   # importing it now fails
-    spec = importlib.util.spec_from_file_location('checksums_alone', checksums.__file__)
+    spec = importlib.util.spec_from_file_location('kafka_scratch.log.checksums_alone', checksums.__file__)
     alone = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(alone)
     assert alone.ACCELERATED == 'python' and alone.crc32c(b'123456789') == 0xe3069283

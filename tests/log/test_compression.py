@@ -13,16 +13,19 @@ from hypothesis import given, strategies as st
 
 import kafka_scratch
 from size import budget
-from kafka_scratch.log import compression
-from kafka_scratch.log.compression import (CODECS, MissingCodec, compress, decompress, decompress_gzip, decompress_lz4,
-                                           decompress_snappy,
-                                       decompress_zstd, how_to_install, lz4_block, zstd_most)
+from kafka_scratch import log
+from kafka_scratch.log import compression, zstd as zstd_module
+from kafka_scratch.log.compression import CODECS, compress, decompress
+from kafka_scratch.log.zstd import MissingCodec, decompress_zstd, how_to_install, zstd_most
+from kafka_scratch.log.gzip import decompress_gzip
+from kafka_scratch.log.lz4 import decompress_lz4, lz4_block
+from kafka_scratch.log.snappy import XERIAL, decompress_snappy
 from kafka_scratch.wire.primitives import DecodeError, EncodeError, UnsignedVarint
 
 ROOT = Path(__file__).parents[2]
 SEGMENTS = ROOT/'tests'/'fixtures'/'segments'
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
-zstd_installed = compression.cramjam is not None or compression._zstd is not None
+zstd_installed = zstd_module.cramjam is not None or zstd_module._zstd is not None
 needs_zstd = pytest.mark.skipif(not zstd_installed, reason='needs Python 3.14 or cramjam')
 TAUGHT = {GZIP: decompress_gzip, SNAPPY: decompress_snappy, LZ4: decompress_lz4}
 every_codec = pytest.mark.parametrize('codec', [GZIP, SNAPPY, LZ4, pytest.param(ZSTD, marks=needs_zstd)])
@@ -62,8 +65,8 @@ def opened(function, *args):
 
 
 def without_cramjam(monkeypatch):
-    monkeypatch.setattr(compression, 'cramjam', None)
-    monkeypatch.setattr(compression, '_zstd', None)
+    for module in (compression, zstd_module): monkeypatch.setattr(module, 'cramjam', None)
+    monkeypatch.setattr(zstd_module, '_zstd', None)
 
 
 # --- What Kafka wrote -------------------------------------------------------------------------------------------------
@@ -106,7 +109,7 @@ def test_every_batch_as_cramjam_reads_it():
     whole = {GZIP: cramjam.gzip.decompress, LZ4: cramjam.lz4.decompress, ZSTD: cramjam.zstd.decompress}
     for *_, codec, data in BATCHES:
         if codec in whole: assert decompress(codec, data) == bytes(whole[codec](data))
-        elif not data.startswith(compression.XERIAL):
+        elif not data.startswith(XERIAL):
             assert decompress(codec, data) == bytes(cramjam.snappy.decompress_raw(data))
 
 
@@ -162,7 +165,7 @@ def test_compress_gives_the_headers_that_kafka_writes():
 
 # --- Strangers --------------------------------------------------------------------------------------------------------
 
-starts = st.sampled_from([b'', compression.XERIAL + bytes([0, 0, 0, 1] * 2), bytes.fromhex('04224d18604082'),
+starts = st.sampled_from([b'', XERIAL + bytes([0, 0, 0, 1] * 2), bytes.fromhex('04224d18604082'),
                           bytes.fromhex('04224d18'),
                           bytes.fromhex('28b52ffd'), bytes.fromhex('28b52ffd0058'),
                           bytes.fromhex('1f8b08000000000000ff')])
@@ -286,6 +289,8 @@ def test_what_to_install_from_wherever_one_is(monkeypatch, tmp_path):
 
 def test_nothing_installed(monkeypatch):
     monkeypatch.setitem(sys.modules, 'cramjam', None)   # importing it now fails
+    monkeypatch.setattr(log, 'zstd', zstd_module)       # imported anew below, and put back at the end
+    monkeypatch.delitem(sys.modules, 'kafka_scratch.log.zstd')
     spec = importlib.util.spec_from_file_location('kafka_scratch.log.compression_alone', compression.__file__)
     alone = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(alone)
@@ -295,9 +300,9 @@ def test_nothing_installed(monkeypatch):
 
 def test_zstd_of_python_3_14(monkeypatch):
     "The same interface comes as the package backports.zstd for older Pythons."
-    zstd = compression._zstd or pytest.importorskip('backports.zstd')
-    monkeypatch.setattr(compression, 'cramjam', None)
-    monkeypatch.setattr(compression, '_zstd', zstd)
+    zstd = zstd_module._zstd or pytest.importorskip('backports.zstd')
+    monkeypatch.setattr(zstd_module, 'cramjam', None)
+    monkeypatch.setattr(zstd_module, '_zstd', zstd)
     for *_, codec, data in BATCHES:
         if codec == ZSTD: assert decompress(ZSTD, data)
     assert decompress(ZSTD, SQUEEZED[ZSTD], 736) == PLAIN == decompress(ZSTD, compress(ZSTD, PLAIN))

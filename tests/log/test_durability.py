@@ -25,7 +25,8 @@ from kafka_scratch.broker.node import make_node
 from kafka_scratch.broker.server import Server
 from kafka_scratch.cluster.config import read_config
 from kafka_scratch.groups.offsets import OffsetCommitKey, OffsetCommitValue
-from kafka_scratch.log.partition import LogConfig, StorageError, append, locate, read_slice
+from kafka_scratch.log.partition import LogConfig, StorageError, append
+from kafka_scratch.log.slices import locate, read_slice
 from kafka_scratch.log.recovery import close_log, open_log
 from kafka_scratch.log.records import HEADER
 from kafka_scratch.broker.running import running_broker

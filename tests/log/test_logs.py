@@ -25,15 +25,18 @@ from kafka_scratch.cluster.image import Image
 from kafka_scratch.cluster import log_dirs
 from kafka_scratch.cluster.log_dirs import CLEAN, InUse, LogDir, begin_directory, open_partition
 from kafka_scratch.cluster.logs import Logs, begin_logs, end_logs, remove_deleted, remove_old
-from kafka_scratch.log.partition import (LogConfig, OutOfRange, aborted_for, append, begin_flush, end_flush,
-                                         find_latest_time, find_time, locate, move_start,
-                                         read_slice, retain, roll, sync_files, with_ends)
+from kafka_scratch.log.partition import LogConfig, OutOfRange, append, roll, with_ends
+from kafka_scratch.log.slices import aborted_for, locate, read_slice
+from kafka_scratch.log.flush import begin_flush, end_flush, sync_files
+from kafka_scratch.log.timestamps import find_latest_time, find_time
+from kafka_scratch.log.retention import move_start, retain
 from kafka_scratch.log.recovery import close_log, open_log
 from kafka_scratch.wire.primitives import DecodeError
 from kafka_scratch.log.producer_state import BadSequence, OldEpoch
-from kafka_scratch.log.records import CONTROL, HEADER, LOG_APPEND_TIME, TRANSACTIONAL, Batch, Record
-from kafka_scratch.log.records import read_records, write_batch
-from kafka_scratch.log.segments import Segment, read_checkpoint, scan_segment
+from kafka_scratch.log.records import CONTROL, HEADER, LOG_APPEND_TIME, TRANSACTIONAL, Batch, Record, read_records
+from kafka_scratch.log.records import write_batch
+from kafka_scratch.log.log_segment import Segment, scan_segment
+from kafka_scratch.log.checkpoints import read_checkpoint
 
 SEGMENTS = FIXTURES/'segments'
 HALF_A_BATCH = 'a batch that is cut off'

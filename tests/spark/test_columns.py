@@ -23,7 +23,8 @@ import numpy as np
 import pyarrow as pa
 from crc32c import crc32c
 
-from kafka_scratch.log.compression import MAX_SIZE, compress
+from kafka_scratch.log.gzip import MAX_SIZE
+from kafka_scratch.log.compression import compress
 from kafka_scratch.wire.primitives import DecodeError
 from kafka_scratch.log.records import CODEC_BITS, CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, Batch, codec_name
 from kafka_scratch.log.records import read_records

@@ -34,9 +34,9 @@ from broker_process import FIXTURES, ROOT, environment
 from kafka_scratch.log.reader import BadPath
 from kafka_scratch.log.partition import LogConfig, append
 from kafka_scratch.log.recovery import close_log, open_log
-from kafka_scratch.log.producer_state import EndTxnMarker
-from kafka_scratch.log.records import CONTROL, TRANSACTIONAL, Batch, ControlKey, Record, write_batch
-from kafka_scratch.log.segments import write_checkpoint, write_partition_metadata
+from kafka_scratch.log.control_records import ControlKey, EndTxnMarker
+from kafka_scratch.log.records import CONTROL, TRANSACTIONAL, Batch, Record, write_batch
+from kafka_scratch.log.checkpoints import write_checkpoint, write_partition_metadata
 from kafka_scratch.spark import export, export_plan, jobs, manifest
 from kafka_scratch.spark.export import Failed, Progress, cause_of, export_tables, progress_line, read_progress
 from kafka_scratch.spark.jobs import Job, Work, make_jobs, share_out, write_task

@@ -16,7 +16,8 @@ from kafka_scratch.wire.codes import METADATA
 from kafka_scratch.cluster.metadata_log import load_image
 from kafka_scratch.cluster.records import *
 from kafka_scratch.wire.primitives import *
-from kafka_scratch.log.records import CONTROL, Record, control_type, read_batches, read_records, write_batch
+from kafka_scratch.log.records import CONTROL, Record, read_batches, read_records, write_batch
+from kafka_scratch.log.control_records import control_type
 from kafka_scratch.wire.schema import Message, explain, kafka_json
 from kafka_scratch.spark import cluster_tables, fold_files
 from kafka_scratch.spark.headers import Damage, scan

@@ -27,10 +27,12 @@ from by_hand import metadata_log, topic_batch, write_log
 from log_by_hand import message_batch, produce, record, record_batch
 
 from kafka_scratch.log.reader import BadPath, Damaged, chosen_sources, partition_records
-from kafka_scratch.log.partition import LogConfig, append, move_start, remove_segments, roll
+from kafka_scratch.log.partition import LogConfig, append, roll
+from kafka_scratch.log.retention import move_start, remove_segments
 from kafka_scratch.log.recovery import close_log, open_log
 from kafka_scratch.log.records import CONTROL, HEADER, TRANSACTIONAL
-from kafka_scratch.log.segments import File, write_checkpoint
+from kafka_scratch.log.segments import File
+from kafka_scratch.log.checkpoints import write_checkpoint
 from kafka_scratch.spark.options import BadOption, Options, table_schema
 from kafka_scratch.spark.positions import DataLoss, Held, begin_at, find_loss, from_json, share, to_json
 from kafka_scratch.spark.read import read_split, read_table

@@ -21,8 +21,8 @@ from kafka_scratch.tools.records import records_in
 from kafka_scratch.log.reader import chosen_sources, find_decided, is_committed, named_partition
 from kafka_scratch.log.partition import LogConfig, append
 from kafka_scratch.log.recovery import open_log
-from kafka_scratch.log.producer_state import EndTxnMarker
-from kafka_scratch.log.records import CONTROL, TRANSACTIONAL, Batch, ControlKey, Record, write_batch
+from kafka_scratch.log.control_records import ControlKey, EndTxnMarker
+from kafka_scratch.log.records import CONTROL, TRANSACTIONAL, Batch, Record, write_batch
 
 SEGMENTS = FIXTURES/'segments'
 LOGS, DAMAGED = SEGMENTS/'logs', SEGMENTS/'damaged'

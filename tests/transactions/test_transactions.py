@@ -100,7 +100,7 @@ class Plug:
 
 def send(node: Node, topic: str, txn, sequence: int = 0, value: bytes = b'x'):
     from kafka_scratch.apis.produce import store
-    from kafka_scratch.log.validator import header_of
+    from kafka_scratch.log.batch_checks import header_of
     batch = write_batch([Record(value=value)], attributes=TRANSACTIONAL, producer_id=txn.producer_id,
                         producer_epoch=txn.producer_epoch,
                         base_sequence=sequence, base_timestamp=node.now(), max_timestamp=node.now())

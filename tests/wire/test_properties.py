@@ -39,9 +39,11 @@ from kafka_scratch.cluster.records import (RECORD_TYPES, ClientQuotaRecord, Enti
                                             write_value)
 from kafka_scratch.wire.primitives import *
 from kafka_scratch.wire.primitives import Fixed, Prefixed, UuidType, VariableLength
-from kafka_scratch.log.records import (CONTROL, HEADER_SIZE, Batch, ControlKey, LoggedRecord, Record, RecordHeader,
-                                       explain_segment,
-                                   read_batches, read_records, value_spans, write_batch)
+from kafka_scratch.log.records import CONTROL, HEADER_SIZE, Batch, LoggedRecord, Record, RecordHeader, read_batches
+from kafka_scratch.log.records import read_records, write_batch
+from kafka_scratch.log.control_records import ControlKey
+from kafka_scratch.log.inspector import explain_segment
+from kafka_scratch.log.record_values import value_spans
 from kafka_scratch.wire.schema import NEWEST, Codec, Message, explain, read_plain, write_plain
 
 ROOT = Path(__file__).parents[2]
