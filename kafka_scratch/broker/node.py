@@ -13,7 +13,8 @@ from functools import partial
 from ..wire.codes import METADATA, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from ..cluster.records import BrokerEndpoint, BrokerFeature, RegisterBrokerRecord
 from ..cluster.image import Image
-from ..cluster.metadata_log import MetadataLog, register_broker
+from ..cluster.metadata_log import MetadataLog
+from ..cluster.registration import register_broker
 from ..cluster.log_dirs import lock_directory
 from ..cluster.logs import Logs, begin_logs, end_logs
 from ..cluster.properties import Properties
