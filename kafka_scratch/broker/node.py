@@ -23,7 +23,7 @@ from ..cluster.config import EVERYWHERE, PROTOCOLS, Config
 from ..cluster.directories import prepare_log_dirs, read_meta
 from ..cluster.controller import METADATA_VERSION, Controller, found_cluster, new_id
 from ..apis.api import Node
-from ..apis.fetch import Sessions
+from ..apis.fetch_sessions import Sessions
 
 # ## Remarks
 # %% ../../nbs/091_broker.node.ipynb #f7bdef89
