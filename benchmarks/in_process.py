@@ -16,9 +16,9 @@ from pathlib import Path
 
 if __package__ in (None, ''): sys.path[0] = str(Path(__file__).resolve().parent.parent)
 from kafka_scratch.apis.api_versions import ApiVersionsRequest
-from kafka_scratch.apis.fetch import FetchPartition, FetchRequest, FetchTopic
-from kafka_scratch.apis.metadata import MetadataRequest, MetadataRequestTopic
-from kafka_scratch.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafka_scratch.apis.fetch_messages import FetchPartition, FetchRequest, FetchTopic
+from kafka_scratch.apis.metadata_messages import MetadataRequest, MetadataRequestTopic
+from kafka_scratch.apis.produce_messages import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafka_scratch.broker.apis import APIS
 from kafka_scratch.broker.connection import Connection
 from kafka_scratch.broker.node import make_node

@@ -9,7 +9,8 @@ __all__ = ['metadata_creating', 'to_create', 'answer_metadata_creating', 'is_fin
 from ..wire.codes import ApiError, ErrorCode, INTERNAL_TOPICS
 from .api import Api, Call
 from .describe_topic_partitions import valid_name
-from .metadata import MetadataRequest, MetadataResponse, answer_metadata, asks_for_all
+from .metadata_messages import MetadataRequest, MetadataResponse
+from .metadata import answer_metadata, asks_for_all
 from .topics import read_topic_config
 from .create_topics import METADATA_TOPIC, CreatableTopic, check_total, create, may_create
 

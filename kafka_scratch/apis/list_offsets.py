@@ -6,8 +6,7 @@
 __all__ = ['LATEST', 'EARLIEST', 'MAX_TIMESTAMP', 'EARLIEST_LOCAL', 'LATEST_TIERED', 'SINCE', 'CLIENT', 'READ_UNCOMMITTED',
            'READ_COMMITTED', 'Found', 'list_offsets', 'ListOffsetsPartition', 'ListOffsetsTopic', 'ListOffsetsRequest',
            'ListOffsetsPartitionResponse', 'ListOffsetsTopicResponse', 'ListOffsetsResponse', 'is_known', 'end_for',
-           'epoch_at', 'find_offset', 'check_epoch', 'refuse', 'unreadable', 'list_partition', 'answer_list_offsets',
-           'refuse_all']
+           'epoch_at', 'find_offset', 'refuse', 'unreadable', 'list_partition', 'answer_list_offsets', 'refuse_all']
 
 # %% ../../nbs/039_apis.list_offsets.ipynb #3decbb70
 from collections import Counter, namedtuple
@@ -15,6 +14,7 @@ from ..wire.primitives import *
 from ..wire.schema import *
 from ..wire.codes import ErrorCode, Operation, Resource
 from .api import Api, Call
+from .current_leader import check_epoch
 from ..log.partition import PartitionLog
 from ..log.timestamps import find_latest_time, find_time
 from ..log.slices import report
@@ -29,7 +29,7 @@ from ..cluster.image import Topic
 @nested
 class ListOffsetsPartition:
     partition_index: Int32
-    current_leader_epoch: Int32 = field('4+', default=-1)   # who the client thinks is leader: -1 if it doesn't care
+    current_leader_epoch: Int32 = field('4+', default=-1)   # of the leader that the client knows; -1: any
     timestamp: Int64                                        # in milliseconds since 1970, or a number below zero
 
 @nested
@@ -92,14 +92,14 @@ def end_for(log: PartitionLog, replica_id: int, isolation_level: int) -> int:
 Found = namedtuple('Found', 'offset timestamp leader_epoch', defaults=(-1, -1, -1))
 
 def epoch_at(log: PartitionLog, offset: int, leader_epoch: int) -> int:
-    "The epoch of the leader who wrote the record at an offset, or will write it."
+    "The epoch of the leader that wrote the record at an offset, or will write it."
     return log.epochs.at(offset) if offset < log.end_offset else leader_epoch
 
 # %% ../../nbs/039_apis.list_offsets.ipynb #e2e92177
 def find_offset(
     log: PartitionLog,
     timestamp: int,     # a time, or one of the numbers below zero
-    end: int,           # what lies beyond is not for the one who asks
+    end: int,           # what lies beyond is not for this caller
     leader_epoch: int   # of the leader now
 ) -> Found:
     "The offset that belongs to a timestamp."
@@ -110,17 +110,6 @@ def find_offset(
     found = find_latest_time(log) if timestamp == MAX_TIMESTAMP else find_time(log, timestamp)
     if found is None or found.offset >= end: return Found()
     return Found(found.offset, found.timestamp, epoch_at(log, found.offset, leader_epoch))
-
-# ## Am I the one you mean?
-# %% ../../nbs/039_apis.list_offsets.ipynb #912f9e66
-def check_epoch(
-    wanted,            # has the `current_leader_epoch` that a client knows
-    leader_epoch: int  # ours
-) -> int:
-    "Does the client know the leader that we are? It may be ahead of us, or behind."
-    known = wanted.current_leader_epoch
-    if known < 0 or known == leader_epoch: return ErrorCode.NONE
-    return ErrorCode.FENCED_LEADER_EPOCH if known < leader_epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
 
 # ## One partition
 # %% ../../nbs/039_apis.list_offsets.ipynb #f1df87ab
@@ -135,7 +124,7 @@ def unreadable(log: PartitionLog, error: Exception) -> int:
 
 # %% ../../nbs/039_apis.list_offsets.ipynb #6b57e986
 def list_partition(topic: Topic | None, partition: ListOffsetsPartition, request: ListOffsetsRequest,
-                   logs # whose `find(topic, number)` knows where the log is (chapter 27)
+                   logs # whose `find(topic, number)` knows where the log is
                   ) -> ListOffsetsPartitionResponse:
     "The offset for one partition of a topic (None: there is no such topic)."
     index = partition.partition_index

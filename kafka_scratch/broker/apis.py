@@ -12,7 +12,8 @@ from ..apis.describe_configs import describe_configs, list_config_resources
 from ..apis.describe_topic_partitions import describe_topic_partitions
 from ..apis.fetch import fetch
 from ..apis.list_offsets import list_offsets
-from ..apis.log_ends import delete_records, offset_for_leader_epoch
+from ..apis.offset_for_leader_epoch import offset_for_leader_epoch
+from ..apis.delete_records import delete_records
 from ..apis.produce import produce
 from ..apis.auto_topic_creation import metadata_creating
 from ..apis.create_partitions import create_partitions

@@ -18,9 +18,15 @@ from ..log.slices import locate, read_slice
 from ..log.batch_checks import Rejected, check_form, header_of
 from ..apis.api import EVERYONE, Caller, Handled, Later, Node, explain_request, explain_response
 from ..apis.api import handle, respond
-from ..apis.list_offsets import check_epoch
-from ..apis.fetch import FetchResponse, fetch, find_topic
-from ..apis.produce import ProduceRequest, check_replica, is_under_way, produce, store
+from ..apis.current_leader import check_epoch
+from ..apis.fetch_messages import FetchResponse
+from ..apis.fetch_gather import find_topic
+from ..apis.fetch import fetch
+from ..apis.produce_messages import ProduceRequest
+from ..apis.produce_store import store
+from ..apis.produce_checks import check_replica
+from ..apis.produce_transactions import is_under_way
+from ..apis.produce import produce
 
 # ## Answers that were given before
 # %% ../../nbs/092_broker.fast.ipynb #785cd5a1

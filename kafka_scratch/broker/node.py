@@ -13,7 +13,8 @@ from functools import partial
 from ..wire.codes import METADATA, OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from ..cluster.records import BrokerEndpoint, BrokerFeature, RegisterBrokerRecord
 from ..cluster.image import Image
-from ..cluster.metadata_log import MetadataLog, register_broker
+from ..cluster.metadata_log import MetadataLog
+from ..cluster.registration import register_broker
 from ..cluster.log_dirs import lock_directory
 from ..cluster.logs import Logs, begin_logs, end_logs
 from ..cluster.properties import Properties
@@ -22,7 +23,7 @@ from ..cluster.config import EVERYWHERE, PROTOCOLS, Config
 from ..cluster.directories import prepare_log_dirs, read_meta
 from ..cluster.controller import METADATA_VERSION, Controller, found_cluster, new_id
 from ..apis.api import Node
-from ..apis.fetch import Sessions
+from ..apis.fetch_sessions import Sessions
 
 # ## Remarks
 # %% ../../nbs/091_broker.node.ipynb #f7bdef89

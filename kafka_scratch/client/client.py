@@ -17,11 +17,14 @@ from ..wire.frames import RequestHeader, ResponseHeader, frame_size
 from ..wire.codes import API_NAMES, API_VERSIONS, ErrorCode, error_name
 from ..apis.api import Api
 from ..apis.api_versions import ApiVersionsRequest, ApiVersionsResponse, api_versions
-from ..apis.metadata import NO_ID, MetadataRequest, MetadataRequestTopic, MetadataResponseTopic, metadata
+from ..apis.metadata_messages import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
+from ..apis.metadata import NO_ID, metadata
 from ..apis.list_offsets import READ_UNCOMMITTED, list_offsets
 from ..apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from ..apis.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData, fetch
-from ..apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData, produce
+from ..apis.fetch_messages import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from ..apis.fetch import fetch
+from ..apis.produce_messages import PartitionProduceData, ProduceRequest, TopicProduceData
+from ..apis.produce import produce
 
 # ## Frames, from the other side
 # %% ../../nbs/052_client.client.ipynb #3118327c

@@ -12,7 +12,8 @@ from ..log.records import TornBatch, read_batches, read_records
 from ..log.control_records import control_type
 from ..apis.list_offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
 from ..apis.metadata import NO_ID
-from ..apis.fetch import FetchPartition, FetchRequest, FetchTopic, fetch
+from ..apis.fetch_messages import FetchPartition, FetchRequest, FetchTopic
+from ..apis.fetch import fetch
 from .client import Client, Unanswered
 from .client import ask_leaders, check_answer, find_offsets, leader_of
 

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['RECOVERY_STATES', 'MECHANISMS', 'ACL_RESOURCES', 'ACL_PATTERNS', 'ACL_PERMISSIONS', 'ACL_OPERATIONS',
            'directory_text', 'name_of', 'partition_json', 'topics_json', 'broker_json', 'acl_text', 'configs_json',
-           'scram_json', 'quotas_json', 'number', 'image_json', 'json_lines']
+           'scram_json', 'quotas_json', 'number', 'image_json', 'json_lines', 'before_topics', 'after_topics']
 
 # %% ../../nbs/036_cluster.image_json.ipynb #9bc7fb8f
 import json
@@ -102,30 +102,35 @@ def number(value: float) -> float | str:
 # %% ../../nbs/036_cluster.image_json.ipynb #aa6933fe
 def image_json(log: MetadataLog):
     "The image as JSON text, piece by piece, in the shape of Kafka's."
-    image = log.image
-    before = {'filesUsed': log.files,
-              'replayFromOffset': log.first_offset,
-              'lastOffset': image.last_offset,
-              'lastEpoch': image.last_epoch,
-              'recordsReplayed': image.replayed,
-              'recordTypeCounts': dict(sorted(image.counts.items())),
-              'controlRecordCounts': dict(sorted(image.control_counts.items())),
-              'skipped': dict(sorted(image.skipped.items())),
-              'features': image.features,
-              'brokers': [broker_json(image.brokers[number]) for number in sorted(image.brokers)],
-              'controllers': [{'id': number, 'incarnationId': uuid_text(image.controllers[number].incarnation_id)}
-                              for number in sorted(image.controllers)]}
-    after = {'configs': configs_json(image),
-             'clientQuotas': quotas_json(image),
-             'scram': scram_json(image),
-             'acls': [acl_text(acl) for acl in image.acls.values()],
-             'nextProducerId': image.next_producer_id}
-    yield '{\n' + ',\n'.join(json_lines(before)) + ',\n "topics": [\n'
+    yield '{\n' + ',\n'.join(json_lines(before_topics(log))) + ',\n "topics": [\n'
     separator = ''
-    for piece in topics_json(image):
+    for piece in topics_json(log.image):
         yield separator + piece
         separator = ',\n'
-    yield '\n ],\n' + ',\n'.join(json_lines(after)) + '\n}\n'
+    yield '\n ],\n' + ',\n'.join(json_lines(after_topics(log.image))) + '\n}\n'
 
 def json_lines(parts: dict) -> list[str]:
     return [f' {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}' for key, value in parts.items()]
+
+# %% ../../nbs/036_cluster.image_json.ipynb #1393405a
+def before_topics(log: MetadataLog) -> dict:
+    image = log.image
+    return {'filesUsed': log.files,
+            'replayFromOffset': log.first_offset,
+            'lastOffset': image.last_offset,
+            'lastEpoch': image.last_epoch,
+            'recordsReplayed': image.replayed,
+            'recordTypeCounts': dict(sorted(image.counts.items())),
+            'controlRecordCounts': dict(sorted(image.control_counts.items())),
+            'skipped': dict(sorted(image.skipped.items())),
+            'features': image.features,
+            'brokers': [broker_json(image.brokers[number]) for number in sorted(image.brokers)],
+            'controllers': [{'id': number, 'incarnationId': uuid_text(image.controllers[number].incarnation_id)}
+                            for number in sorted(image.controllers)]}
+
+def after_topics(image: Image) -> dict:
+    return {'configs': configs_json(image),
+            'clientQuotas': quotas_json(image),
+            'scram': scram_json(image),
+            'acls': [acl_text(acl) for acl in image.acls.values()],
+            'nextProducerId': image.next_producer_id}

@@ -16,7 +16,7 @@ import numpy as np, pyarrow as pa
 from ..log.records import CONTROL
 from ..wire.codes import ErrorCode, error_name
 from ..apis.list_offsets import EARLIEST, LATEST, READ_COMMITTED, READ_UNCOMMITTED
-from ..apis.fetch import PartitionData
+from ..apis.fetch_messages import PartitionData
 from ..client.client import (UNKNOWN, Client, Unanswered, UnknownTopic, check_answer, fetch_from,
                                          find_offsets, find_topics, parse_servers, refresh_metadata)
 from ..log.reader import Damaged, Source

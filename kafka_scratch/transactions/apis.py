@@ -21,7 +21,7 @@ from ..wire.codes import ApiError, CLUSTER_NAME, ErrorCode, INTERNAL_TOPICS, Ope
 from ..apis.api import Api, Call
 from ..log.records import TRANSACTIONAL
 from ..log.partition import StorageError
-from ..apis.produce import is_under_way
+from ..apis.produce_transactions import is_under_way
 from ..groups.coordinator import GroupCoordinator, not_written
 from ..groups.offsets import commit_offsets
 from ..groups.offset_apis import merge, same_error, sort_out

@@ -21,16 +21,17 @@ from benchmarks import real_kafka
 
 from kafka_scratch.wire.frames import RequestHeader, ResponseHeader
 from kafka_scratch.apis.api import Call, Node, explain_request, explain_response, find_api, read_request
-from kafka_scratch.apis.list_offsets import (CLIENT, EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP,
-                                             Found, ListOffsetsPartition,
-                                        ListOffsetsRequest, ListOffsetsResponse, ListOffsetsTopic, answer_list_offsets,
-                                        check_epoch, end_for,
-                                        find_offset, is_known, list_offsets)
+from kafka_scratch.apis.list_offsets import CLIENT, EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
+from kafka_scratch.apis.list_offsets import Found, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse
+from kafka_scratch.apis.list_offsets import ListOffsetsTopic, answer_list_offsets, end_for, find_offset, is_known
+from kafka_scratch.apis.list_offsets import list_offsets
+from kafka_scratch.apis.current_leader import check_epoch
 from kafka_scratch.log.partition import append
 from kafka_scratch.log.retention import move_start
 from kafka_scratch.log.recovery import open_log
 from kafka_scratch.wire.primitives import Int32
-from kafka_scratch.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData, produce
+from kafka_scratch.apis.produce_messages import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from kafka_scratch.apis.produce import produce
 from kafka_scratch.log.records import Batch, Record, write_batch
 from kafka_scratch.wire.schema import kafka_json
 from kafka_scratch.log.checkpoints import read_checkpoint

@@ -11,8 +11,8 @@ import pytest
 
 from edge_cases import FETCH, PRODUCE, SESSION, recorded_broker, recorded_logs
 from by_hand import api_versions, correlation_id
-from kafka_scratch.apis.fetch import FetchRequest
-from kafka_scratch.apis.produce import ProduceResponse
+from kafka_scratch.apis.fetch_messages import FetchRequest
+from kafka_scratch.apis.produce_messages import ProduceResponse
 
 
 @pytest.fixture

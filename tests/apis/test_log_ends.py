@@ -14,7 +14,8 @@ from kafka_scratch.wire.codes import Operation, Resource
 from kafka_scratch.apis.api import Api, Call
 from kafka_scratch.apis.list_offsets import EARLIEST, LATEST, ListOffsetsPartition, ListOffsetsRequest
 from kafka_scratch.apis.list_offsets import ListOffsetsTopic, list_offsets
-from kafka_scratch.apis.log_ends import *
+from kafka_scratch.apis.offset_for_leader_epoch import *
+from kafka_scratch.apis.delete_records import *
 from kafka_scratch.log.retention import move_start
 from kafka_scratch.log.recovery import open_log
 

@@ -23,7 +23,8 @@ from kafka_scratch.wire.frames import RequestHeader, ResponseHeader
 from kafka_scratch.apis.api import PEEK, Call, Caller, Node, Refused, explain_request, explain_response, find_api
 from kafka_scratch.apis.api import read_request
 from kafka_scratch.cluster.image import Image, broker_registered, partition_made, topic_made
-from kafka_scratch.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, answer_metadata
+from kafka_scratch.apis.metadata_messages import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kafka_scratch.apis.metadata import answer_metadata
 from kafka_scratch.apis.metadata import asks_for_all, live_brokers, metadata
 from kafka_scratch.wire.codes import METADATA
 from kafka_scratch.cluster.metadata_log import load_image

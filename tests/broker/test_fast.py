@@ -49,7 +49,7 @@ class Pair:
             node.now = node.logs.now = lambda: NOW
             self.nodes.append(node)
         self.fast, self.turn = fast_for(self.nodes[1]), 0
-        monkeypatch.setattr('kafka_scratch.apis.fetch.os.urandom', self.urandom)
+        monkeypatch.setattr('kafka_scratch.apis.fetch_sessions.os.urandom', self.urandom)
 
     def urandom(self, size: int) -> bytes:
         "Numbers of sessions: the same for both."

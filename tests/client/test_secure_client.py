@@ -28,7 +28,8 @@ from kafka_scratch.apis.api_versions import ApiVersion, ApiVersionsResponse, api
 from kafka_scratch.client.client import Client, Connection, NoBroker, ask_any_broker, find_topics
 from kafka_scratch.cluster.properties import ConfigError
 from kafka_scratch.apis.api import find_api, read_request, write_response
-from kafka_scratch.apis.metadata import MetadataRequest, metadata
+from kafka_scratch.apis.metadata_messages import MetadataRequest
+from kafka_scratch.apis.metadata import metadata
 from kafka_scratch.security.sasl import SaslAuthenticateResponse, SaslHandshakeResponse, sasl_authenticate
 from kafka_scratch.security.sasl import sasl_handshake
 from kafka_scratch.client.secure import MODULES, NotAdmitted, SecureConnection, connect_with, read_client_config

@@ -20,7 +20,7 @@ from metadata_by_hand import (A_CHANGE, A_PARTITION, A_TOPIC, BEGIN, END, FIXTUR
                               flat, fold, in_transaction,
                               kafkas_image, logs, raw_batch, raw_fields, removal, small, tails, topic)
 from size import budget
-from kafka_scratch.cluster import image as image_module, metadata_log
+from kafka_scratch.cluster import metadata_log, partition_bytes
 from kafka_scratch.cluster.image import Image, replay_batch
 from kafka_scratch.cluster.image_json import image_json
 from kafka_scratch.cluster.metadata_log import MetadataLog, SegmentReader, load_image, open_metadata
@@ -99,7 +99,7 @@ def test_an_image_is_the_plain_fold_of_its_log_however_it_is_cut(segments):
 @given(logs(), st.integers(1, 3))
 def test_an_image_that_keeps_almost_nothing_unread_is_no_other(segments, most):
     with Directory() as directory, pytest.MonkeyPatch.context() as patch:
-        for limit in ('MOST_BIRTHS', 'MOST_CHANGES'): patch.setattr(image_module, limit, most)
+        for limit in ('MOST_BIRTHS', 'MOST_CHANGES'): patch.setattr(partition_bytes, limit, most)
         directory.write(segments)
         same(load_image(directory.path), fold(entries_of(flat(segments))))
 

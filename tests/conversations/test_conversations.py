@@ -21,7 +21,8 @@ from kafka_scratch.apis.configs import AlterableConfig, AlterConfigsResource, In
 from kafka_scratch.apis.configs import incremental_alter_configs
 from kafka_scratch.apis.api import read_request
 from kafka_scratch.broker.apis import APIS
-from kafka_scratch.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData, produce
+from kafka_scratch.apis.produce_messages import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafka_scratch.apis.produce import produce
 from kafka_scratch.log.records import CRC_ENDS, CRC_STARTS, Record, read_batches, read_records, write_batch
 from kafka_scratch.wire.schema import Message
 from kafka_scratch.apis.create_topics import CreatableTopic, CreateTopicsRequest, create_topics

@@ -12,7 +12,7 @@ from kafka_scratch.apis.configs import *
 from kafka_scratch.cluster.controller import Controller, become_leader
 from kafka_scratch.apis.api import Node
 from kafka_scratch.cluster.logs import Logs, begin_logs, end_logs
-from kafka_scratch.apis.metadata import MetadataRequest, MetadataRequestTopic
+from kafka_scratch.apis.metadata_messages import MetadataRequest, MetadataRequestTopic
 from kafka_scratch.wire.codes import METADATA
 from kafka_scratch.cluster.metadata_log import MetadataLog
 from kafka_scratch.cluster.records import BrokerEndpoint, ConfigRecord, FeatureLevelRecord, RegisterBrokerRecord

@@ -5,7 +5,7 @@ import struct
 from pathlib import Path
 
 from broker_process import FIXTURES, running
-from kafka_scratch.apis.fetch import FetchResponse
+from kafka_scratch.apis.fetch_messages import FetchResponse
 from kafka_scratch.cluster.records import ConfigRecord, FeatureLevelRecord, PartitionRecord, TopicRecord, write_value
 from kafka_scratch.wire.primitives import uuid_bytes
 from kafka_scratch.log.records import Record, write_batch

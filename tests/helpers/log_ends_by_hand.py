@@ -5,8 +5,10 @@ from broker_process import Client
 from node_by_hand import node_with
 from player import answer_in, framed
 from kafka_scratch.apis.api import EVERYONE, Node
-from kafka_scratch.apis.log_ends import *
-from kafka_scratch.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData, produce
+from kafka_scratch.apis.offset_for_leader_epoch import *
+from kafka_scratch.apis.delete_records import *
+from kafka_scratch.apis.produce_messages import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafka_scratch.apis.produce import produce
 from kafka_scratch.log.partition import LogConfig, append
 from kafka_scratch.log.retention import move_start
 from kafka_scratch.log.records import Batch, Record, write_batch

@@ -3,7 +3,7 @@ from functools import partial
 from pathlib import Path
 
 from kafka_scratch.apis.api import Node
-from kafka_scratch.apis.fetch import Sessions
+from kafka_scratch.apis.fetch_sessions import Sessions
 from kafka_scratch.broker.node import complete_node, first_apis, make_node, start_node
 from kafka_scratch.cluster.config import read_config
 from kafka_scratch.cluster.controller import topic_records

@@ -21,19 +21,20 @@ from benchmarks import real_kafka
 from kafka_scratch.groups.coordinator import FindCoordinatorRequest, FindCoordinatorResponse, partition_of
 from kafka_scratch.apis.describe_topic_partitions import DescribeTopicPartitionsRequest
 from kafka_scratch.apis.describe_topic_partitions import DescribeTopicPartitionsResponse, TopicRequest
-from kafka_scratch.apis.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from kafka_scratch.apis.fetch_messages import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from kafka_scratch.wire.frames import RequestHeader
 from kafka_scratch.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsResponse
 from kafka_scratch.apis.list_offsets import ListOffsetsTopic
-from kafka_scratch.apis.log_ends import (DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsResponse,
-                                         DeleteRecordsTopic, OffsetForLeaderEpochRequest,
-                                    OffsetForLeaderEpochResponse, OffsetForLeaderPartition, OffsetForLeaderTopic)
-from kafka_scratch.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kafka_scratch.apis.offset_for_leader_epoch import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+from kafka_scratch.apis.offset_for_leader_epoch import OffsetForLeaderPartition, OffsetForLeaderTopic
+from kafka_scratch.apis.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsResponse
+from kafka_scratch.apis.delete_records import DeleteRecordsTopic
+from kafka_scratch.apis.metadata_messages import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kafka_scratch.groups.offset_apis import (OffsetCommitRequest, OffsetCommitRequestPartition,
                                               OffsetCommitRequestTopic, OffsetCommitResponse, OffsetFetchRequest,
                                    OffsetFetchRequestGroup, OffsetFetchRequestTopics, OffsetFetchResponse)
 from kafka_scratch.wire.primitives import Int32
-from kafka_scratch.apis.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
+from kafka_scratch.apis.produce_messages import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
 from kafka_scratch.log.records import Record, write_batch
 from kafka_scratch.apis.create_topics import CreatableTopic, CreateTopicsRequest, CreateTopicsResponse
 

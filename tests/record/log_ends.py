@@ -11,7 +11,8 @@ from recording import Recorder, command_line
 
 from benchmarks import real_kafka
 from log_ends_by_hand import deletes, ends, put
-from kafka_scratch.apis.log_ends import delete_records, offset_for_leader_epoch
+from kafka_scratch.apis.offset_for_leader_epoch import offset_for_leader_epoch
+from kafka_scratch.apis.delete_records import delete_records
 from kafka_scratch.log.checkpoints import read_checkpoint
 
 TOPICS = {'ends.a': (2, 'delete'), 'ends.compact': (1, 'compact'), 'ends.both': (1, 'compact,delete')}

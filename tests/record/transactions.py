@@ -17,12 +17,12 @@ from recording import answer_in, command_line, framed
 from benchmarks.real_kafka import RealKafka, run_tool
 from broker_process import Client
 from kafka_scratch.groups.coordinator import FindCoordinatorRequest
-from kafka_scratch.apis.fetch import FetchPartition, FetchRequest, FetchTopic
+from kafka_scratch.apis.fetch_messages import FetchPartition, FetchRequest, FetchTopic
 from kafka_scratch.wire.codes import API_NAMES
 from kafka_scratch.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kafka_scratch.broker.apis import APIS
 from kafka_scratch.groups.offset_apis import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from kafka_scratch.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafka_scratch.apis.produce_messages import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafka_scratch.transactions.producers import InitProducerIdRequest
 from kafka_scratch.log.records import TRANSACTIONAL, Record, read_batches, read_records, write_batch
 from kafka_scratch.apis.delete_topics import DeleteTopicsRequest

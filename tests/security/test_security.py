@@ -20,7 +20,7 @@ from broker_process import PATIENCE, Client, environment, free_port, run_to_end,
 from kafka_scratch.broker.apis import APIS
 from kafka_scratch.wire.codes import API_NAMES
 from kafka_scratch.apis.api import find_api
-from kafka_scratch.apis.metadata import MetadataRequest, MetadataResponse
+from kafka_scratch.apis.metadata_messages import MetadataRequest, MetadataResponse
 from kafka_scratch.apis.api_versions import ApiVersionsRequest
 from player import recorded
 from security_by_hand import AUTHORIZER, JAAS, USERS, Certificates, Person, Prover, doors, framed, needs_openssl, plain

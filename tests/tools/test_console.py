@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 from benchmarks import real_kafka
 
 from kafka_scratch.client.client import Client, ask_any_broker, find_topics, send_batch
-from kafka_scratch.apis.fetch import PartitionData
+from kafka_scratch.apis.fetch_messages import PartitionData
 from kafka_scratch.client.consumer import Consumer, fetched_records
 from kafka_scratch.client.member import Member, assign_range, committed_offsets, join, leave
 from kafka_scratch.log.records import LoggedRecord, write_batch
@@ -503,8 +503,8 @@ def test_help_has_examples():
 
 def test_records_that_are_gone():
     "Old records are deleted while one reads: it says so, and goes on with what there is."
-    from kafka_scratch.apis.log_ends import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
-    from kafka_scratch.apis.log_ends import delete_records
+    from kafka_scratch.apis.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
+    from kafka_scratch.apis.delete_records import delete_records
     with running_broker(topics=['orders']) as broker, broker.client() as client:
         find_topics(client, ['orders'])
         send_batch(client, 'orders', 0, batch_of([ProducerRecord(None, b'%d' % n, timestamp=0) for n in range(10)]))

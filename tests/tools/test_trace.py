@@ -15,7 +15,8 @@ from kafka_scratch.client.client import send_batch
 from kafka_scratch.apis.configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 from kafka_scratch.apis.configs import incremental_alter_configs
 from kafka_scratch.cluster.settings import BROKER
-from kafka_scratch.apis.metadata import MetadataRequest, metadata
+from kafka_scratch.apis.metadata_messages import MetadataRequest
+from kafka_scratch.apis.metadata import metadata
 from kafka_scratch.cluster.records import UserScramCredentialRecord
 from kafka_scratch.log.records import Record, write_batch
 from kafka_scratch.broker.running import running_broker
@@ -114,7 +115,8 @@ def test_an_answer_that_takes_a_while_and_one_that_nobody_waits_for():
 
 
 def waiting_fetch():
-    from kafka_scratch.apis.fetch import FetchPartition, FetchRequest, FetchTopic, fetch
+    from kafka_scratch.apis.fetch_messages import FetchPartition, FetchRequest, FetchTopic
+    from kafka_scratch.apis.fetch import fetch
     topics = [FetchTopic(topic='orders', partitions=[FetchPartition(partition=0, fetch_offset=0,
                                                                     partition_max_bytes=100)])]
     return fetch, 12, FetchRequest(max_wait_ms=30_000, min_bytes=1, topics=topics)

@@ -12,7 +12,8 @@ from kafka_scratch.wire.codes import ErrorCode, Operation, Resource
 from kafka_scratch.log.partition import StorageError
 from kafka_scratch.transactions.producers import InitProducerIdRequest, InitProducerIdResponse
 from kafka_scratch.transactions.producers import answer_init_producer_id
-from kafka_scratch.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData, answer_produce
+from kafka_scratch.apis.produce_messages import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafka_scratch.apis.produce import answer_produce
 from kafka_scratch.log.records import Record, read_batches, write_batch
 
 EDGE = Path(__file__).parents[1]/'fixtures'/'wire'/'edge'/'other-apis.jsonl'

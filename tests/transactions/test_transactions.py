@@ -99,7 +99,7 @@ class Plug:
 
 
 def send(node: Node, topic: str, txn, sequence: int = 0, value: bytes = b'x'):
-    from kafka_scratch.apis.produce import store
+    from kafka_scratch.apis.produce_store import store
     from kafka_scratch.log.batch_checks import header_of
     batch = write_batch([Record(value=value)], attributes=TRANSACTIONAL, producer_id=txn.producer_id,
                         producer_epoch=txn.producer_epoch,
@@ -121,7 +121,8 @@ def commit_offset(node: Node, txn, offset: int, version: int = 3) -> int:
 
 def visible(node: Node, topic: str) -> list[bytes]:
     "What a consumer of committed records gets, by way of Fetch."
-    from kafka_scratch.apis.fetch import FetchPartition, FetchRequest, FetchTopic, answer_fetch
+    from kafka_scratch.apis.fetch_messages import FetchPartition, FetchRequest, FetchTopic
+    from kafka_scratch.apis.fetch import answer_fetch
     wanted = FetchTopic(topic=topic, partitions=[FetchPartition(partition=0, partition_max_bytes=1 << 20)])
     got = answer_fetch(FetchRequest(topics=[wanted], isolation_level=1), Call(12, node)).responses[0].partitions[0]
     aborted, dropping, values = sorted(got.aborted_transactions or [], key=lambda txn: txn.first_offset), set(), []
@@ -457,7 +458,7 @@ def test_markers_of_an_earlier_coordinator(tmp_path):
 
 def test_the_shortcut_asks_too(tmp_path):
     "A busy producer of transactions takes the shortcut, within a transaction; nobody gets past the coordinator by it."
-    from kafka_scratch.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+    from kafka_scratch.apis.produce_messages import PartitionProduceData, ProduceRequest, TopicProduceData
     from kafka_scratch.broker.fast import fast_for
     from kafka_scratch.wire.frames import RequestHeader
     node = small_node(tmp_path)
