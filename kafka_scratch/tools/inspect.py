@@ -5,13 +5,14 @@
 # %% auto #0
 __all__ = ['PAGE', 'FORMS', 'from_hex', 'read_source', 'decoded', 'read_bytes', 'read_stdin', 'find_named_api', 'frames_in',
            'request_title', 'is_segment', 'is_metadata', 'segment_name', 'inspect_segment', 'inspect_payload',
-           'inspect_payloads', 'inspections', 'as_page', 'as_picture', 'inspect_command']
+           'inspect_payloads', 'inspections', 'inspect_pasted', 'pasted_bytes', 'as_page', 'as_picture',
+           'inspect_command']
 
 # %% ../../nbs/139_tools.inspect.ipynb #6bd2618a
-import difflib, html, os, re, struct, sys
+import base64, difflib, html, os, re, struct, sys
 from ..wire.primitives import DecodeError
 from ..wire.codes import API_NAMES
-from ..wire.inspector import Inspection
+from ..wire.inspector import Inspection, as_json
 from ..apis.api import Api, explain_request, explain_response
 from .terminal import BadArgument
 
@@ -144,6 +145,31 @@ def inspections(buf: bytes,
     else:
         for number, frame in enumerate(frames_in(buf), 1):
             yield Inspection(request_title(number, frame), frame, *explain_request(frame, APIS)[1:])
+
+# %% ../../nbs/139_tools.inspect.ipynb #5f0c1e22
+def inspect_pasted(pasted: str | bytes,          # hexadecimal or base64; or the bytes themselves
+                   kind: str = 'request',        # request, response, segment, metadata; or the name of a file
+                   api: str = '',                # of a response: its name or number
+                   version: int | None = None,   # the newest, if it isn't said
+                   limit: int = 100              # so many inspections at most
+                  ) -> list[dict]:
+    "What a page shows for what was pasted or dropped into it: a dictionary for each frame or batch. Never fails."
+    from itertools import islice
+    try:
+        buf = pasted if isinstance(pasted, bytes) else pasted_bytes(pasted)
+        response = f'{api}:{version}' if version is not None else api
+        source = kind if '.' in kind or '-' in kind else '-'
+        found = inspections(buf, source, response if kind == 'response' else None,
+                            kind == 'segment', kind == 'metadata')
+        return [as_json(inspection) for inspection in islice(found, limit)]
+    except BadArgument as error: return [as_json(Inspection('', b'', [], error, 0)) | {'problem': str(error)}]
+
+def pasted_bytes(text: str) -> bytes:
+    "Bytes from hexadecimal or base64."
+    found = from_hex(text)
+    if found is not None: return found
+    try: return base64.b64decode(''.join(text.split()), validate=True)
+    except ValueError: raise BadArgument('this is neither hexadecimal nor base64') from None
 
 # ## How to show it
 # %% ../../nbs/139_tools.inspect.ipynb #88bf8c29

@@ -6,7 +6,7 @@
 __all__ = ['FIELD_PREFIXES', 'PREFIXES', 'COLOURS', 'STYLE', 'ROW', 'is_prefix', 'is_null', 'is_empty', 'shown', 'value_shown',
            'bytes_shown', 'byte_rows', 'annotated', 'levels', 'headings', 'said', 'lists_joined', 'tree', 'hover_rule',
            'byte_cell', 'byte_cells', 'field_row', 'heading_row', 'field_rows', 'page', 'pieces', 'box_name', 'fitted',
-           'strip_box', 'strip', 'plain_dump', 'unexplained', 'Inspection', 'inspect']
+           'strip_box', 'strip', 'plain_dump', 'unexplained', 'Inspection', 'inspect', 'as_json', 'span_json']
 
 # %% ../../nbs/020_wire.inspector.ipynb #cadc9501
 import html
@@ -14,6 +14,7 @@ from itertools import groupby
 from os.path import commonprefix
 from .primitives import *
 from .schema import *
+from .field_notes import field_note
 
 # ## Values that people can read
 # %% ../../nbs/020_wire.inspector.ipynb #6b41efb7
@@ -252,7 +253,11 @@ def unexplained(buf: bytes, end: int, most: int = 256) -> list[str]:
 # %% ../../nbs/020_wire.inspector.ipynb #9c77f7c9
 class Inspection:
     "Bytes with their explanation: print it, or let a notebook show it."
-    def __init__(self, title: str, buf: bytes, spans: list[Span], error: Exception | None, end: int):
+    def __init__(self, title: str, buf: bytes, spans: list[Span], error: Exception | None, end: int,
+                 start: int = 0, # where the bytes begin that are shown
+                 stop: int | None = None # and where they end
+                ):
+        self.start, self.stop = start, len(buf) if stop is None else stop
         self.title, self.buf, self.spans, self.error, self.end = title, buf, spans, error, end
         self.problem = f'Understood up to offset {end}. {error}' if error else ''   # empty if nothing is wrong
         self._problems = [f'✗ {self.problem}'] if error else []
@@ -270,3 +275,14 @@ def inspect(cls: type, buf: bytes, version: int, title: str = '') -> Inspection:
     codec = cls.codec(version)
     explanation = explain(codec, buf)
     return Inspection(title or str(codec), buf, explanation.spans, explanation.error, explanation.end)
+
+# %% ../../nbs/020_wire.inspector.ipynb #5f0c1e12
+def as_json(inspection: Inspection) -> dict:
+    "An inspection as data for a page: its bytes in hexadecimal, and for each span where it is and what it says."
+    raw = bytes(inspection.buf[inspection.start:inspection.stop])
+    return dict(title=inspection.title, hex=raw.hex(), start=inspection.start, end=inspection.end,
+                problem=inspection.problem, spans=[span_json(span) for span in inspection.spans])
+
+def span_json(span: Span) -> dict:
+    return dict(path=path_text(span.path), offset=span.offset, length=span.length, type=span.type, value=shown(span),
+                sentence=field_note(span.path), prefix=is_prefix(span))
