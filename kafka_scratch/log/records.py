@@ -10,7 +10,7 @@ __all__ = ['MAGIC', 'HEADER', 'HEADER_SIZE', 'LENGTH_ENDS', 'CRC_STARTS', 'CRC_E
            'read_batches', 'logged', 'read_records', 'long_varint', 'value_spans', 'ControlKey', 'control_type',
            'EndTxnMarker', 'QuorumVoter', 'LeaderChangeMessage', 'SnapshotHeaderRecord', 'SnapshotFooterRecord',
            'KRaftVersionRecord', 'VoterEndpoint', 'KRaftVersionFeature', 'Voter', 'VotersRecord', 'control_value_codec',
-           'write_record', 'write_batch', 'explain_record', 'explain_payload', 'explain_batch', 'explain_segment']
+           'write_record', 'write_batch', 'explain_record', 'explain_payload', 'explain_segment']
 
 # %% ../../nbs/027_log.records.ipynb #efae5585
 from collections import namedtuple
@@ -374,21 +374,17 @@ def explain_payload(walk, batch, path, explain_value):
         raise DecodeError(f'the batch ends at {end}, its records end before', walk.pos, path_text(path))
 
 # %% ../../nbs/027_log.records.ipynb #62fd1e4f
-def explain_batch(walk, number: int, explain_value=None):
-    "Every byte of the batch at which a walk is. The checksum comes last: what was read before is still of use."
-    batch, path = Batch(walk.buf, walk.pos), ('batch', number)
-    walk_value(walk, HEADER, path)
-    explain_payload(walk, batch, path, explain_value)
-    batch.check()
-
 def explain_segment(buf: bytes,
                     explain_value=None # (walk, path, batch, key, length) → explains a value in place; or None
                    ) -> Explanation:
     "Every byte of a log segment."
-    walk, error, number = Walk(buf), None, 0
+    walk, error, i = Walk(buf), None, 0
     try:
         while walk.pos < len(buf):
-            explain_batch(walk, number, explain_value)
-            number += 1
+            batch, path = Batch(buf, walk.pos), ('batch', i)
+            walk_value(walk, HEADER, path)
+            explain_payload(walk, batch, path, explain_value)
+            batch.check()
+            i += 1
     except DecodeError as e: error = e
     return Explanation(None, walk.spans, error, walk.pos)

@@ -5,19 +5,19 @@
 # %% auto #0
 __all__ = ['batch_title', 'inspect_batch', 'inspect_payload', 'drop_pages', 'inspect_batches', 'indexed_position', 'position_of']
 
-# %% ../../nbs/138c_tools.inspect_segments.ipynb #b0afe411
-import os, re
+# %% ../../nbs/138c_tools.inspect_segments.ipynb #c1a19a5d
+import re
 from ..wire.primitives import DecodeError
-from ..wire.schema import Walk
+from ..wire.schema import Walk, walk_value
 from ..wire.inspector import Inspection
-from ..log.records import Batch, HEADER_SIZE, LENGTH_ENDS, attributes_text, codec_name
-from ..log.records import explain_batch, explain_record
+from ..log.records import Batch, HEADER, HEADER_SIZE, LENGTH_ENDS, attributes_text, codec_name
+from ..log.records import explain_payload, explain_record
 from ..log.segments import HOP, read_offset_index
 from ..cluster.records import explain_metadata_value
 from .terminal import BadArgument
 
 # ## One batch
-# %% ../../nbs/138c_tools.inspect_segments.ipynb #f3cfdfe8
+# %% ../../nbs/138c_tools.inspect_segments.ipynb #f57cbdf6
 def batch_title(buf, start: int, number: int) -> str:
     "What a batch is called: `batch[3]: offsets 12 to 15, 4 records, zstd`."
     try: batch = Batch(buf, start)
@@ -26,10 +26,15 @@ def batch_title(buf, start: int, number: int) -> str:
     records = f'{count} record{"s" * (count != 1)}' + ('' if kind == 'none' else f', {kind.removeprefix("none, ")}')
     return f'batch[{number}]: offsets {batch.base_offset} to {batch.last_offset}, {records}'
 
+# %% ../../nbs/138c_tools.inspect_segments.ipynb #40cc4067
 def inspect_batch(buf, start: int, number: int, metadata: bool) -> Inspection:
     "The batch at `start`, byte by byte; if something is wrong with it, up to there."
-    walk, error = Walk(buf, start), None
-    try: explain_batch(walk, number, explain_metadata_value if metadata else None)
+    walk, error, path = Walk(buf, start), None, ('batch', number)
+    try:
+        batch = Batch(buf, start)
+        walk_value(walk, HEADER, path)
+        explain_payload(walk, batch, path, explain_metadata_value if metadata else None)
+        batch.check()
     except DecodeError as found: error = found
     stop = len(buf) if error else walk.pos
     return Inspection(batch_title(buf, start, number), buf, walk.spans, error, walk.pos, start, stop)

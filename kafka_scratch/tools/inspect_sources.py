@@ -24,7 +24,7 @@ def odd_digits(text: str) -> str:
     return f'{len(digits)} hexadecimal digits, but two make a byte' if odd else ''
 
 # ## Base64
-# %% ../../nbs/138b_tools.inspect_sources.ipynb #b4457cf2
+# %% ../../nbs/138b_tools.inspect_sources.ipynb #1d52e06f
 def from_base64(text: str) -> bytes | None:
     "The bytes of base64, or None if it isn't. `-` and `_` are taken for `+` and `/`."
     letters = ''.join(text.split()).translate(str.maketrans('-_', '+/'))
@@ -34,7 +34,9 @@ def from_base64(text: str) -> bytes | None:
 def surely_base64(text: str) -> bytes | None:
     "The same, but only for what can hardly be anything else."
     found = from_base64(text) if text.lstrip().startswith('A') else None
-    return found if found and len(found) >= 8 and found[0] == 0 else None
+    if not found or len(found) < 8: return None
+    framed = int.from_bytes(found[:4], 'big') == len(found) - 4
+    return found if framed or found[:2] == b'\0\0' else None
 
 # %% ../../nbs/138b_tools.inspect_sources.ipynb #a812657c
 def from_text(text: str) -> bytes | None:

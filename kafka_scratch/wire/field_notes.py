@@ -252,7 +252,7 @@ max_supported_version | The highest level that the node understands.
 """)
 
 # ## Files beside the log
-# %% ../../nbs/019b_wire.field_notes.ipynb #55ba7928
+# %% ../../nbs/019b_wire.field_notes.ipynb #fe38890a
 note_fields("""
 relative_offset | The offset of a record, counted from the first offset of the segment, which is in the file's name.
 position | Where in the `.log` file the batch with that record starts, in bytes.
@@ -269,8 +269,6 @@ current_txn_first_offset | Where the producer's open transaction begins; -1 if n
 first_offset | Where the transaction begins.
 aborted[].last_stable_offset | Up to where all transactions were decided when this one was aborted.
 lines | How many lines follow.
-entry[].topic | The name of the topic.
-entry[].partition | The number of the partition.
 entry[].offset | The offset that is noted for the partition.
 entry[].epoch | The number of the leader's epoch.
 entry[].start_offset | The first offset that was written in this epoch.
@@ -374,7 +372,7 @@ assigned_partitions | The partitions that the member gets, or has.
 """)
 
 # ## Groups, the newer protocol
-# %% ../../nbs/019b_wire.field_notes.ipynb #c807b267
+# %% ../../nbs/019b_wire.field_notes.ipynb #f93fc42e
 note_fields("""
 member_epoch | How far the member has come: it joins with 0, leaves with -1, and otherwise has a group epoch.
 previous_member_epoch | The epoch that the member had before this one.
@@ -397,7 +395,6 @@ metadata_hash | A fingerprint of the topics that the group reads: it changes whe
 partition_metadata | The partitions, with the racks of their copies.
 racks | The racks that keep a copy.
 regular_expression | The regular expression.
-value.topics | The topics that this is about.
 """)
 
 # ## Committed offsets
@@ -544,11 +541,10 @@ is_migrating_zk_broker | Is it a broker that still uses ZooKeeper? A leftover.
 log_dirs | The ids of the broker's log directories.
 """)
 
-# %% ../../nbs/019b_wire.field_notes.ipynb #2c447463
+# %% ../../nbs/019b_wire.field_notes.ipynb #40a9ee04
 note_fields("""
 feature_level | The level to which the feature is set; 0 switches it off.
 id | The number of the broker, or the id of the rule.
-value.id | The number of the broker, or the id of the rule.
 remove | True if the quota is deleted.
 owner | Who the token is for.
 requester | Who has asked for the token.

@@ -180,14 +180,13 @@ def inspect(cls: type, buf: bytes, version: int, title: str = '') -> Inspection:
     return Inspection(title or str(codec), buf, explanation.spans, explanation.error, explanation.end)
 
 # ## As data
-# %% ../../nbs/020_wire.inspector.ipynb #4a932baa
+# %% ../../nbs/020_wire.inspector.ipynb #7a12be60
 def as_json(inspection: Inspection) -> dict:
-    "An inspection as data: its bytes in hexadecimal, and for each span where it is and what it says."
-    raw = bytes(inspection.buf[inspection.start:inspection.stop])
-    return dict(title=inspection.title, hex=raw.hex(), start=inspection.start, end=inspection.end,
-                problem=inspection.problem, spans=[span_json(span) for span in inspection.spans])
+    "An inspection as data: its bytes in hexadecimal, and for each span where it is in them and what it says."
+    start, raw = inspection.start, bytes(inspection.buf[inspection.start:inspection.stop])
+    return dict(title=inspection.title, hex=raw.hex(), start=start, end=inspection.end - start,
+                problem=inspection.problem, spans=[span_json(span, start) for span in inspection.spans])
 
-def span_json(span: Span) -> dict:
-    "A span as data. `offset` counts as in the inspection, where the first byte has the offset `start`."
-    return dict(path=path_text(span.path), offset=span.offset, length=span.length, type=span.type, value=shown(span),
-                sentence=field_note(span.path), prefix=is_prefix(span))
+def span_json(span: Span, start: int) -> dict:
+    return dict(path=path_text(span.path), offset=span.offset - start, length=span.length, type=span.type,
+                value=shown(span), sentence=field_note(span.path), prefix=is_prefix(span))
