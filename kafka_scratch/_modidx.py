@@ -5262,6 +5262,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/kafka_scratch', 'doc_host'
                                           'kafka_scratch.wire.pages.style': ('wire.pages.html#style', 'kafka_scratch/wire/pages.py'),
                                           'kafka_scratch.wire.pages.table_row': ( 'wire.pages.html#table_row',
                                                                                   'kafka_scratch/wire/pages.py'),
+                                          'kafka_scratch.wire.pages.text_bars': ( 'wire.pages.html#text_bars',
+                                                                                  'kafka_scratch/wire/pages.py'),
                                           'kafka_scratch.wire.pages.text_boxes': ( 'wire.pages.html#text_boxes',
                                                                                    'kafka_scratch/wire/pages.py')},
             'kafka_scratch.wire.primitives': { 'kafka_scratch.wire.primitives.Array': ( 'wire.primitives.html#array',

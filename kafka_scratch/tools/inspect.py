@@ -112,7 +112,7 @@ def as_tree(heading: str, found):
         if number: yield ''
         yield f'{inspection.title}\n{inspection.tree()}'
 
-# %% ../../nbs/139_tools.inspect.ipynb #39f5f276
+# %% ../../nbs/139_tools.inspect.ipynb #801e169d
 PAGE_HEAD = '''<!DOCTYPE html>
 <html lang="en">
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{title}</title>
@@ -123,7 +123,7 @@ body {{margin: 1.5em; font: 15px/1.5 system-ui, sans-serif}}
 .kafka-bytes > b, .kafka-beside > b {{font: bold 16px/1.5 system-ui, sans-serif}}
 </style></head>
 <body>
-<h1>{title}</h1>
+<h1>{heading}</h1>
 <p>Point at a byte or at a field: what belongs together lights up.</p>'''
 MOST_FIELDS = 2000
 
@@ -131,12 +131,13 @@ def ascii_only(text: str) -> str:
     "A page in pure ASCII is right however it is saved."
     return text.encode('ascii', 'xmlcharrefreplace').decode()
 
-# %% ../../nbs/139_tools.inspect.ipynb #d7c10ab2
+# %% ../../nbs/139_tools.inspect.ipynb #584e4438
 def as_page(heading: str, found):
     "A complete HTML page, up to a size that a browser can show."
     first, fields = next(found, None), 0
     if first is None: return
-    yield ascii_only(PAGE_HEAD.format(title=html.escape(heading or first.title)))
+    title = html.escape(heading or first.title)
+    yield ascii_only(PAGE_HEAD.format(title=title, heading=html.escape(heading) or 'Bytes, explained'))
     for inspection in chain([first], found):
         fields += len(inspection.spans)
         yield ascii_only(inspection.page(notes=True, most=MOST_FIELDS))
@@ -146,7 +147,7 @@ def as_page(heading: str, found):
             break
     yield '</body>\n</html>'
 
-# %% ../../nbs/139_tools.inspect.ipynb #864eda07
+# %% ../../nbs/139_tools.inspect.ipynb #c1950d45
 LARGEST_PICTURE = 1 << 15   # bytes
 
 def as_picture(heading: str, found):
@@ -157,13 +158,14 @@ def as_picture(heading: str, found):
         for inspection in found:
             spans += inspection.spans
             if len(spans) >= MOST_FIELDS or inspection.stop - first.start > LARGEST_PICTURE: break
-    elif next(found, None): raise BadArgument('a picture shows one frame, and here are more: try --limit 1, or --as page')
+    elif next(found, None):
+        raise BadArgument('a picture shows one frame, and here are more: try --limit 1, or --as page')
     yield strip(first.buf, spans).svg
 
 FORMS = {'text': as_text, 'tree': as_tree, 'page': as_page, 'html': as_page, 'svg': as_picture}
 
 # ## Two of them
-# %% ../../nbs/139_tools.inspect.ipynb #2b136276
+# %% ../../nbs/139_tools.inspect.ipynb #4a6ed085
 def comparisons(ours, theirs):
     "Two streams of inspections, pair by pair. One that has no partner is compared with nothing."
     for a, b in zip_longest(ours, theirs):
@@ -174,7 +176,7 @@ def show_beside(ours, theirs, form: str) -> int:
     "Prints comparisons; 1 if something differs."
     if form not in ('text', 'page', 'html'): raise BadArgument('--beside can be shown as text or as a page')
     code = 0
-    if form != 'text': print(ascii_only(PAGE_HEAD.format(title='Two messages, field by field')))
+    if form != 'text': print(PAGE_HEAD.format(title='Two messages, field by field', heading='Two messages, field by field'))
     for comparison in comparisons(ours, theirs):
         print(comparison if form == 'text' else ascii_only(comparison._repr_html_()), flush=True)
         code = 1 if comparison.different else code
@@ -255,9 +257,9 @@ def inspect_pasted(pasted: str | bytes,          # hexadecimal or base64; or the
         found.append(as_json(Inspection('', b'', [], None, 0)) | {'problem': wrong})
     return found
 
-# %% ../../nbs/139_tools.inspect.ipynb #7b294e6f
-def compare_pasted(ours: str | bytes, theirs: str | bytes, kind: str = 'auto', api: str = '', version: int | None = None,
-                   limit: int = 20) -> list[dict]:
+# %% ../../nbs/139_tools.inspect.ipynb #4fb1cff1
+def compare_pasted(ours: str | bytes, theirs: str | bytes, kind: str = 'auto', api: str = '',
+                   version: int | None = None, limit: int = 20) -> list[dict]:
     "Two things that were pasted, field by field: data for each pair of frames or batches. Never fails."
     try:
         pairs = comparisons(*(found_in_pasted(pasted, kind, api, version) for pasted in (ours, theirs)))

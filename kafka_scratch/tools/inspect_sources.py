@@ -48,7 +48,7 @@ def from_text(text: str) -> bytes | None:
     return from_hex(text) or surely_base64(text)
 
 # ## Bytes, or text about bytes?
-# %% ../../nbs/138b_tools.inspect_sources.ipynb #35ab1722
+# %% ../../nbs/138b_tools.inspect_sources.ipynb #a501a241
 def is_binary(start: bytes) -> bool:
     "Do these first bytes of a source say that it isn't text?"
     return b'\0' in start
@@ -61,7 +61,7 @@ def decoded(raw: bytes, name: str) -> bytes:
     found = from_text(text)
     if found is None and re.fullmatch(r'[^\x00-\x08\x0e-\x1f]+', text):
         wrong = odd_digits(text)
-        raise BadArgument(f'{name} holds {wrong}' if wrong else f'{name} holds text, but neither hexadecimal nor base64')
+        raise BadArgument(f'{name} holds ' + (wrong or 'text, but neither hexadecimal nor base64'))
     return found or raw
 
 # ## Large files, and pipes that go on

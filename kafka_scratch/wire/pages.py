@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['LONGEST', 'COLOURS', 'AT_NIGHT', 'COLUMNS', 'STYLE', 'ROW', 'stretches', 'byte_rows', 'kind_of', 'printable',
            'dump_row', 'dump', 'first_bytes', 'table_row', 'field_row', 'field_table', 'colour_rules', 'style',
-           'hover_rule', 'page', 'pieces', 'box_name', 'fitted', 'strip_box', 'text_boxes', 'Picture', 'plot', 'strip']
+           'hover_rule', 'page', 'pieces', 'box_name', 'fitted', 'strip_box', 'text_boxes', 'Picture', 'plot',
+           'text_bars', 'strip']
 
 # %% ../../nbs/020b_wire.pages.ipynb #75c72ca0
 import html
@@ -89,7 +90,7 @@ def field_row(inspection: Inspection, i: int, span: Span, label: str, notes: boo
     cells = [str(span.offset), first_bytes(inspection.buf, span), label, span.type, shown(span)]
     return table_row([*cells, *([sentence] if notes else [])], f' class="{kind_of(i)}" title="{about}"')
 
-# %% ../../nbs/020b_wire.pages.ipynb #5e21de42
+# %% ../../nbs/020b_wire.pages.ipynb #86fe65d3
 def field_table(inspection: Inspection, spans: list[Span], notes: bool = False) -> str:
     "A row for each span, with headings between them."
     columns = [*COLUMNS, *(['what it is'] if notes else [])]
@@ -100,24 +101,32 @@ def field_table(inspection: Inspection, spans: list[Span], notes: bool = False) 
             rows.append(table_row(['', '', '\u00a0\u00a0' * depth + heading, *[''] * (len(columns) - 3)]))
         rows.append(field_row(inspection, i, span, '\u00a0\u00a0' * (len(here) - 1) + here[-1], notes))
         above = here
-    return f'<table>{"".join(rows)}</table>'
+    return f'<table{" class=noted" if notes else ""}>{"".join(rows)}</table>'
 
 # ## The comfort
-# %% ../../nbs/020b_wire.pages.ipynb #14daa953
+# %% ../../nbs/020b_wire.pages.ipynb #2fba59e5
 STYLE = """
 .kafka-bytes{font:12px/1.6 ui-monospace,Menlo,Consolas,monospace;container-type:inline-size}
 .kafka-bytes .both{display:flex;flex-direction:column;gap:1em;align-items:flex-start}
 .kafka-bytes pre{font:inherit;margin:0;padding:0;max-width:100%;overflow-x:auto;background:none;color:inherit}
 .kafka-bytes table{font:inherit;margin:0;border-collapse:collapse;color:inherit}
 .kafka-bytes :is(td,th){padding:0 .6em;text-align:left!important;line-height:1.6;vertical-align:top;font-weight:normal}
-.kafka-bytes :is(td,th):nth-child(-n+4){white-space:nowrap}
-.kafka-bytes :is(td,th):nth-child(n+5){overflow-wrap:anywhere}
+.kafka-bytes :is(th,td:nth-child(-n+4)){white-space:nowrap}
+.kafka-bytes td:nth-child(5){overflow-wrap:anywhere;min-width:7em}
+.kafka-bytes :is(td,th):nth-child(6){font-family:system-ui,sans-serif;min-width:16em}
 .kafka-bytes th{border-bottom:1px solid;font-style:italic}
 .kafka-bytes tr[class]{background:none}
 .kafka-bytes .rest{background:#eee;color:#555;text-decoration:underline dotted}
 .kafka-bytes .wrong{background:#fdd;color:#800;padding:.2em .5em}
-@container (max-width:700px){.kafka-bytes :is(td,th):is(:nth-child(2),:nth-child(4)){display:none}}
-@container (min-width:1100px){.kafka-bytes .both{flex-direction:row}.kafka-bytes pre{position:sticky;top:0;flex:none}}
+@container (max-width:800px){
+.kafka-bytes :is(td,th):is(:nth-child(2),:nth-child(4)){display:none}
+.kafka-bytes tr{display:grid;grid-template-columns:4.5em minmax(9em,1fr) 1fr}
+.kafka-bytes :is(td,th):nth-child(6){grid-column:2/-1}
+.kafka-bytes td:nth-child(3){white-space:pre-wrap;overflow-wrap:anywhere}}
+@container (min-width:1100px){
+.kafka-bytes .both{flex-direction:row}
+.kafka-bytes pre{position:sticky;top:0;flex:none}
+.kafka-bytes .noted :is(td,th):nth-child(2){display:none}}
 """
 
 # %% ../../nbs/020b_wire.pages.ipynb #763c530c
@@ -201,7 +210,7 @@ def text_boxes(buf: bytes, spans: list[Span], per_row: int = 16) -> str:
             rows.setdefault(place // per_row, []).append((f'{raw:<{width}}', f'{fitted(name, width):<{width}}'))
     return '\n'.join(f'| {" | ".join(boxes)} |' for row in rows.values() for boxes in zip(*row))
 
-# %% ../../nbs/020b_wire.pages.ipynb #665365f7
+# %% ../../nbs/020b_wire.pages.ipynb #35066c2f
 class Picture:
     "A drawing, and the same in plain text for where it can't be shown."
     def __init__(self, text: str, svg: str | None = None, png: bytes | None = None, html: str | None = None):
@@ -211,6 +220,7 @@ class Picture:
     def _repr_png_(self): return self.png
     def _repr_html_(self): return self.html
 
+# %% ../../nbs/020b_wire.pages.ipynb #b20178a7
 def plot(figure, text: str) -> Picture:
     "A figure of matplotlib's, with what it shows in words."
     import io
@@ -219,6 +229,12 @@ def plot(figure, text: str) -> Picture:
     figure.savefig(file, format='png', bbox_inches='tight')
     close(figure)   # or it is shown once more at the end of the cell
     return Picture(text, png=file.getvalue())
+
+def text_bars(labels, values, width: int = 40) -> str:
+    "A bar chart in letters: `text_bars(['a', 'b'], [1, 2])` has two lines, the second twice as long."
+    wide, most = max(map(len, labels)), max(values)
+    return '\n'.join(f'{label:<{wide}}  {value:>12,}  {"█" * round(width * value / most)}'.rstrip()
+                     for label, value in zip(labels, values))
 
 # %% ../../nbs/020b_wire.pages.ipynb #70154d45
 def strip(buf: bytes, spans: list[Span], per_row: int = 16, cell: int = 52) -> Picture:
