@@ -69,7 +69,7 @@ def side_cells(found: Side | None, widest: int = 32) -> tuple[str, str]:
 def cells(row: Row) -> tuple[str, ...]:
     return ('=' if row.same else '≠', row.path, *side_cells(row.ours), *side_cells(row.theirs))
 
-# %% ../../nbs/020c_wire.compare.ipynb #14994d3e
+# %% ../../nbs/020c_wire.compare.ipynb #117f6a32
 HEADINGS = '', 'field', 'ours', '', 'theirs', ''
 
 class Comparison:
@@ -98,6 +98,7 @@ class Comparison:
     __repr__ = __str__
     def _repr_html_(self) -> str: return comparison_page(self)
 
+# %% ../../nbs/020c_wire.compare.ipynb #0b4e606c
 def compare(ours: Inspection, theirs: Inspection) -> Comparison:
     "Two inspected messages, beside each other."
     return Comparison(ours, theirs)

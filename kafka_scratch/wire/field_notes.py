@@ -479,7 +479,7 @@ server_key | What the broker proves with that it knows the password, too.
 """)
 
 # ## Rules and quotas
-# %% ../../nbs/019b_wire.field_notes.ipynb #0ca33b18
+# %% ../../nbs/019b_wire.field_notes.ipynb #f4696de6
 note_fields("""
 acls | The rules for this resource.
 creations | The rules to add.
@@ -499,6 +499,10 @@ resource_name_filter | Only rules for this name; null for any.
 pattern_type_filter | How the name is meant: 1 any, 2 all rules that count for it, 3 exactly, 4 as a prefix.
 principal_filter | Only rules for this user; null for any.
 host_filter | Only rules for this address; null for any.
+""")
+
+# %% ../../nbs/019b_wire.field_notes.ipynb #7467cb52
+note_fields("""
 components | What the quotas are for: users, client ids, addresses.
 entity_type | What kind of thing has the quota: `user`, `client-id` or `ip`.
 match_type | How to match: 0 this name, 1 the default, 2 any name.
