@@ -184,7 +184,7 @@ def show_beside(ours, theirs, form: str) -> int:
     return code
 
 # ## The command
-# %% ../../nbs/139_tools.inspect.ipynb #412be6f3
+# %% ../../nbs/139_tools.inspect.ipynb #52dc4381
 def inspect_command(options) -> int:
     "Explains bytes."
     ours = found_in(options.source, options)
@@ -200,7 +200,7 @@ def inspect_command(options) -> int:
 
 def found_in(argument: str, options):
     "The inspections of what an argument means."
-    source = '-' if options.request else argument   # who says --request means it, whatever the file is called
+    source = '-' if options.request else argument   # --request counts, whatever the file is called
     said = options.response or options.segment or options.metadata
     data = read_source(argument, as_it_is=not said and kind_of_file(source) not in (None, '.log'))
     if not data: raise BadArgument('there are no bytes to look at')

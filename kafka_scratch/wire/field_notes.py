@@ -294,11 +294,11 @@ brokerEpoch | The epoch of the broker that stopped here in good order.
 """)
 
 # ## Creating topics, and settings
-# %% ../../nbs/019b_wire.field_notes.ipynb #0aa498e0
+# %% ../../nbs/019b_wire.field_notes.ipynb #8fbe8738
 note_fields("""
 num_partitions | How many partitions the topic has; -1 leaves it to the broker.
 replication_factor | How many copies of each partition there are; -1 leaves it to the broker.
-assignments | Which brokers, or which members, get which partitions; empty if somebody else should decide.
+assignments | Which brokers, or which members, get which partitions; empty if the broker or the leader should decide.
 broker_ids | The brokers that keep the copies; the first one is to lead.
 topics[].count | How many partitions the topic should have in all.
 configs | Settings.
@@ -326,7 +326,7 @@ config_resources | The things that have settings.
 """)
 
 # ## Groups, the classic protocol
-# %% ../../nbs/019b_wire.field_notes.ipynb #93f0ccb3
+# %% ../../nbs/019b_wire.field_notes.ipynb #342c7326
 note_fields("""
 group | The id of the group.
 group_id | The id of the group.
@@ -336,7 +336,7 @@ groups_names | The ids of the groups.
 member_id | The id of the member, given to it by the coordinator; empty when it joins for the first time.
 group_instance_id | A name that the member keeps over restarts, so that it finds its partitions again; null for none.
 members | The members of the group.
-generation_id | Counts how often the partitions were shared out; who has an old number must join again.
+generation_id | Counts how often the partitions were shared out; a member with an old number must join again.
 generation | Counts how often the partitions were shared out.
 leader | Who leads: the broker of a partition, or the member of a group that shares the partitions out.
 protocol_type | What kind of group it is; `consumer` for consumers.
@@ -345,7 +345,7 @@ protocols[].name | The name of the way of sharing, such as `range`.
 protocol | The way of sharing that the group uses, such as `range`.
 protocol_name | The way of sharing that the group uses, such as `range`.
 protocol_data | The way of sharing that the group uses, such as `range`.
-metadata | What somebody has noted for itself: a member its subscription, a committer any text.
+metadata | A note: of a member that joins its subscription, of a commit any text.
 session_timeout_ms | How long a member may be silent before it counts as gone, in milliseconds.
 session_timeout | How long a member may be silent before it counts as gone, in milliseconds.
 rebalance_timeout_ms | How long a member has to come back when partitions are shared out anew, in milliseconds.
