@@ -165,7 +165,7 @@ def as_picture(heading: str, found):
 FORMS = {'text': as_text, 'tree': as_tree, 'page': as_page, 'html': as_page, 'svg': as_picture}
 
 # ## Two of them
-# %% ../../nbs/139_tools.inspect.ipynb #4a6ed085
+# %% ../../nbs/139_tools.inspect.ipynb #31548dd7
 def comparisons(ours, theirs):
     "Two streams of inspections, pair by pair. One that has no partner is compared with nothing."
     for a, b in zip_longest(ours, theirs):
@@ -175,8 +175,8 @@ def comparisons(ours, theirs):
 def show_beside(ours, theirs, form: str) -> int:
     "Prints comparisons; 1 if something differs."
     if form not in ('text', 'page', 'html'): raise BadArgument('--beside can be shown as text or as a page')
-    code = 0
-    if form != 'text': print(PAGE_HEAD.format(title='Two messages, field by field', heading='Two messages, field by field'))
+    code, title = 0, 'Two messages, field by field'
+    if form != 'text': print(PAGE_HEAD.format(title=title, heading=title))
     for comparison in comparisons(ours, theirs):
         print(comparison if form == 'text' else ascii_only(comparison._repr_html_()), flush=True)
         code = 1 if comparison.different else code
