@@ -104,7 +104,7 @@ def field_table(inspection: Inspection, spans: list[Span], notes: bool = False) 
     return f'<table{" class=noted" if notes else ""}>{"".join(rows)}</table>'
 
 # ## The comfort
-# %% ../../nbs/020b_wire.pages.ipynb #2fba59e5
+# %% ../../nbs/020b_wire.pages.ipynb #a27770c9
 STYLE = """
 .kafka-bytes{font:12px/1.6 ui-monospace,Menlo,Consolas,monospace;container-type:inline-size}
 .kafka-bytes .both{display:flex;flex-direction:column;gap:1em;align-items:flex-start}
@@ -118,15 +118,18 @@ STYLE = """
 .kafka-bytes tr[class]{background:none}
 .kafka-bytes .rest{background:#eee;color:#555;text-decoration:underline dotted}
 .kafka-bytes .wrong{background:#fdd;color:#800;padding:.2em .5em}
-@container (max-width:800px){
-.kafka-bytes :is(td,th):is(:nth-child(2),:nth-child(4)){display:none}
-.kafka-bytes tr{display:grid;grid-template-columns:4.5em minmax(9em,1fr) 1fr}
-.kafka-bytes :is(td,th):nth-child(6){grid-column:2/-1}
+@container (max-width:860px) or (min-width:1100px){.kafka-bytes :is(td,th):nth-child(2){display:none}}
+@container (max-width:860px){
+.kafka-bytes .noted tr{display:grid;grid-template-columns:4.5em 1.5fr 1fr 1fr}
+.kafka-bytes .noted :is(td,th):nth-child(6){grid-column:2/-1}
 .kafka-bytes td:nth-child(3){white-space:pre-wrap;overflow-wrap:anywhere}}
+@container (max-width:620px){
+.kafka-bytes :is(td,th):nth-child(4){display:none}
+.kafka-bytes .noted tr{grid-template-columns:4.5em 1fr 1fr}}
 @container (min-width:1100px){
 .kafka-bytes .both{flex-direction:row}
-.kafka-bytes pre{position:sticky;top:0;flex:none}
-.kafka-bytes .noted :is(td,th):nth-child(2){display:none}}
+.kafka-bytes pre{position:sticky;top:0;flex:none}}
+@container (min-width:1100px) and (max-width:1400px){.kafka-bytes .both:has(.noted){flex-direction:column}}
 """
 
 # %% ../../nbs/020b_wire.pages.ipynb #763c530c
