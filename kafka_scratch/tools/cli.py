@@ -244,17 +244,26 @@ def add_reset(actions):
 # %% ../../nbs/144_tools.cli.ipynb #76f17360
 INSPECT_EXAMPLES = """  kafka-scratch inspect '0000000a 0012 0000 00000007 ffff'
   kafka-scratch inspect --response ApiVersions:4 --as tree answer.bin
-  kafka-scratch inspect --as html 00000000000000000000.log > segment.html"""
+  kafka-scratch inspect 00000000000000000000.log --offset 1234567 --limit 3
+  kafka-scratch inspect --as page 00000000000000000000.log > segment.html
+  kafka-scratch inspect --response Fetch:16 mine.bin --beside kafkas.bin"""
 
 def add_inspect(commands):
     inspect = described(commands, 'inspect', 'explain bytes', (
-        'Explains every byte of requests, responses or a log segment.\nExit code 1 if they are broken.'),
-        INSPECT_EXAMPLES)
+        'Explains every byte of requests, responses, a log segment, or another file of a log directory,\n'
+        'which it knows by its name. Exit code 1 if they are broken.'), INSPECT_EXAMPLES)
     inspect.add_argument('source', nargs='?', default='-', help=
-        'hexadecimal, a file (binary or hexadecimal), or - for standard input (the default)')
+        'hexadecimal, base64, a file (binary, or one of these), or - for standard input (the default)')
     add_kinds(inspect.add_mutually_exclusive_group())
-    forms = ['text', 'tree', 'html', 'svg']
-    inspect.add_argument('--as', dest='form', choices=forms, default='text', help='how to show it (default: text)')
+    forms = ['text', 'tree', 'page', 'html', 'svg']
+    inspect.add_argument('--as', dest='form', choices=forms, default='text', help=
+        'how to show it (default: text); html is another word for page')
+    inspect.add_argument('--offset', type=natural, metavar='N', help=
+        'of a segment or its index: begin with the record at this offset')
+    inspect.add_argument('--limit', type=positive, metavar='N', help=
+        'show so many batches of a segment, frames, or entries of an index')
+    inspect.add_argument('--beside', metavar='SOURCE', help=
+        'compare field by field with this; exit code 1 if something differs')
     leads_to(inspect, 'inspect.inspect_command')
 
 # %% ../../nbs/144_tools.cli.ipynb #8db7f5b9
