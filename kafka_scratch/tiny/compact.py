@@ -51,7 +51,7 @@ class Reader:
         data = self.compact_bytes()
         return None if data is None else data.decode()
 
-    def compact_array(self, read_element) -> list:   # null is as good as empty to us
+    def compact_array(self, read_element) -> list:   # null is read as empty
         return [read_element() for _ in range(self.unsigned_varint() - 1)]
 
     def tagged_fields(self):   # we need none of them
