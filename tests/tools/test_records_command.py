@@ -398,11 +398,14 @@ def test_inspect_explains_every_byte(name):
     from kafka_scratch.tools.inspect import inspections
     for path in sorted((LOGS/name).glob('*.log')):
         found = list(inspections(path.read_bytes(), str(path)))
-        assert all(inspection.problem == '' and inspection.end == len(inspection.buf) for inspection in found)
-        assert len(found) == 1 + sum(batch.codec > 0 for batch in all_batches(path))
+        assert all(inspection.problem == '' and inspection.end == inspection.stop for inspection in found)
+        batches = [inspection for inspection in found if ' without ' not in inspection.title]
+        assert len(batches) == len(list(all_batches(path)))
+        assert len(found) == len(batches) + sum(batch.codec > 0 for batch in all_batches(path))
+        assert [each.start for each in batches] + [path.stat().st_size] == [0, *(each.stop for each in batches)]
         for inspection in found:
-            ends = [0, *(span.offset + span.length for span in inspection.spans)]
-            assert [span.offset for span in inspection.spans] == ends[:-1] and ends[-1] == len(inspection.buf)
+            ends = [inspection.start, *(span.offset + span.length for span in inspection.spans)]
+            assert [span.offset for span in inspection.spans] == ends[:-1] and ends[-1] == inspection.stop
 
 
 def test_inspect_shows_what_is_compressed():
@@ -411,7 +414,7 @@ def test_inspect_shows_what_is_compressed():
         code, lines, _ = run('inspect', segment)
         assert code == 0 and any(f'batch[1] without {name}' in line for line in lines) and any("b'single'" in line
             for line in lines)
-        assert run('inspect', '--as', 'svg', segment)[0] == 0 and run('inspect', '--as', 'html', segment)[0] == 0
+        for form in ('svg', 'html', 'page'): assert run('inspect', '--as', form, segment)[0] == 0
 
 
 @pytest.mark.parametrize('name', DAMAGE)

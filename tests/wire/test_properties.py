@@ -32,7 +32,8 @@ from kafka_scratch.wire.frames import FrameReader, RequestHeader
 from kafka_scratch.apis.api import Later, Refused, explain_request, explain_response
 from kafka_scratch.cluster.image import replay_value
 from kafka_scratch.cluster.image_json import image_json
-from kafka_scratch.wire.inspector import Inspection, inspect
+from kafka_scratch.wire.compare import compare
+from kafka_scratch.wire.inspector import Inspection, as_json, inspect
 from kafka_scratch.cluster.metadata_log import MetadataLog
 from kafka_scratch.cluster.records import (RECORD_TYPES, ClientQuotaRecord, EntityData, TopicRecord,
                                            explain_metadata_value, read_value,
@@ -615,7 +616,7 @@ class Tags(HTMLParser):
     def handle_decl(self, decl): self.found.add('a declaration')
     def handle_pi(self, data): self.found.add('an instruction')
 
-PARTS = {'div', 'style', 'b', 'p', 'span', 'table', 'tr', 'td', 'id', 'class', 'title'}
+PARTS = {'div', 'style', 'b', 'p', 'pre', 'span', 'table', 'tr', 'th', 'td', 'id', 'class', 'title'}
 
 
 def shows(inspection: Inspection):
@@ -624,7 +625,12 @@ def shows(inspection: Inspection):
         str)
     assert Tags(inspection._repr_html_()).found <= PARTS
     elements = {element.tag.rpartition('}')[2] for element in ElementTree.fromstring(inspection.svg()).iter()}
-    assert elements <= {'svg', 'g', 'title', 'rect', 'text'}
+    assert elements <= {'svg', 'g', 'title', 'rect', 'text'} and isinstance(repr(inspection.picture()), str)
+    data = as_json(inspection)
+    assert json.loads(json.dumps(data)) == data and bytes.fromhex(data['hex']) == bytes(inspection.buf)
+    same = compare(inspection, inspection)
+    assert Tags(same._repr_html_()).found <= PARTS and inspection.title in str(same)
+    assert all(row.same for row in same.rows if row.path != 'not explained')
 
 
 @each_message
