@@ -20,6 +20,7 @@ suppress_warnings = ['myst.xref_missing', 'config.cache']
 html_theme = 'furo'
 html_static_path = ['static']
 html_css_files = ['site.css']
+html_favicon = 'static/favicon.svg'
 templates_path = ['templates']
 html_copy_source = html_show_sourcelink = html_show_sphinx = html_show_copyright = False
 html_use_index = False

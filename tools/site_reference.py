@@ -44,8 +44,8 @@ def table(heads, rows, kind: str) -> str:
     lines = [f'<div class="wide"><table class="{kind}"><thead><tr>{"".join(f"<th>{head}</th>" for head in heads)}</tr>'
              '</thead><tbody>']
     for name, *cells in rows:
-        columns = ''.join(f'<td data-head="{head}">{cell}</td>' for head, cell in zip(heads, cells))
-        lines.append(f'<tr id="{name}">{columns}</tr>')
+        columns = '\n'.join(f'<td data-head="{head}">{cell}</td>' for head, cell in zip(heads, cells))
+        lines.append(f'<tr id="{name}">{columns}</tr>')   # a line for each: to the search, words end where lines do
     return '\n'.join([*lines, '</tbody></table></div>'])
 
 
@@ -239,7 +239,7 @@ def errors_page() -> str:
         used = f'<p class="less">In the code of chapter {links}.</p>' if links else ''
         rows.append([name, str(getattr(ErrorCode, name)), f'<code>{name.replace("_", "_<wbr>")}</code>',
                      'yes' if each.get('retriable') else 'no',
-                     f'<p>{marked(each["meaning"])}</p><p class="less">{marked(each["cause"])}</p>{used}'])
+                     f'<p>{marked(each["meaning"])}</p>\n<p class="less">{marked(each["cause"])}</p>{used}'])
     heads = 'Code', 'Name', 'Retriable', 'What it means, and what usually leads to it'
     return '\n\n'.join([
         '# Error codes', f'All {len(rows)} error codes of Kafka 4.1. *Retriable* are those after which '
@@ -261,7 +261,7 @@ def settings_rows(settings, of: str):
         acts = reader_link(each.reader) if each.reader else 'no'
         internal = ' (internal)' if each.internal else ''
         yield [f'{of}.{each.name}',
-               f'<p><code>{each.name}</code>{internal}</p><p class="less">{marked(each.about)}</p>',
+               f'<p><code>{each.name}</code>{internal}</p>\n<p class="less">{marked(each.about)}</p>',
                f'<p>{each.type.lower()}, {default}</p>{allowed}', CHANGED[each.changed], acts]
 
 
