@@ -4,7 +4,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT/'tools'))
-from site_chapters import chapters, number_and_title   # noqa: E402
+from site_chapters import chapters, has_programs, number_and_title   # noqa: E402
 
 project = html_title = html_short_title = 'kafka_scratch'
 author = copyright = 'kafka_scratch contributors'
@@ -14,8 +14,9 @@ nb_merge_streams = True
 nb_output_stderr = 'show'
 myst_enable_extensions = ['deflist']
 myst_heading_anchors = 4
-# An anchor may be in HTML, which MyST doesn't know. tools/site.py looks at all links, in the pages themselves.
-suppress_warnings = ['myst.xref_missing', 'config.cache']
+# An anchor may be in HTML, which MyST doesn't know: tools/site.py looks at all links, in the pages themselves. And a
+# page of many short entries, such as the glossary, has small headings right below its title.
+suppress_warnings = ['myst.xref_missing', 'myst.header']
 
 html_theme = 'furo'
 html_static_path = ['static']
@@ -31,6 +32,7 @@ html_sidebars = {'**': ['sidebar/brand.html', 'sidebar/search.html', 'sidebar/sc
 
 ORDER = chapters()
 PLACE = {path.stem: at for at, path in enumerate(ORDER)}
+PROGRAMS = has_programs()
 LESSONS = {path.stem for path in ORDER if int(path.name[:3]) <= 15}   # those that can be run in the page
 
 
@@ -49,12 +51,12 @@ def neighbour(at: int) -> dict | None:
 
 def for_page(app, page, template, context, doctree):
     "A chapter leads to the next one; those that can be run have the script that does it."
-    context['inspector'] = (ROOT/'site'/'inspector').exists()
+    context['inspector'] = PROGRAMS
     if page not in PLACE: return
     at = PLACE[page]
     context['prev'] = neighbour(at - 1) or {'title': 'The map', 'link': 'map.html'}
     context['next'] = neighbour(at + 1)
-    if page in LESSONS and (ROOT/'site'/'static'/'lessons.js').exists():
+    if page in LESSONS and PROGRAMS and (ROOT/'site'/'static'/'lessons.js').exists():
         app.add_css_file('lessons.css')
         app.add_js_file('lessons.js', loading_method='defer', **{'data-lesson': f'lessons/{page}.json'})
 

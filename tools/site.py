@@ -21,7 +21,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[0:0] = [str(ROOT), str(ROOT/'tools')]
 from book import BOOK   # noqa: E402
-from site_chapters import book_parts, chapter, number_and_title, page_of, part_page, part_text, relinked, toctree   # noqa: E402
+import site_chapters   # noqa: E402
+from site_chapters import book_parts, chapter, number_and_title, part_page, part_text, toctree   # noqa: E402
 
 WORK = ROOT/'build'/'site'      # what Sphinx reads, and what it remembers
 DOCS = ROOT/'docs'
@@ -31,15 +32,20 @@ HOSTED = 'inspector', 'lessons', 'pyodide'      # folders of the site that tools
 # --- the pages, before Sphinx ---
 
 def docs_pages() -> dict[str, str]:
-    return {path.relative_to(ROOT).as_posix(): relinked(path.read_text(encoding='utf-8'), path, page_of(path))
-            for path in sorted(DOCS.rglob('*.md'))}
+    "The pages of docs/, as they are; their links lead to pages of the site."
+    def page(path): return site_chapters.relinked(path.read_text(encoding='utf-8'), path, path.relative_to(ROOT))
+    return {path.relative_to(ROOT).as_posix(): page(path) for path in sorted(DOCS.glob('*.md'))}
 
 
 def chapter_pages() -> dict[str, str]:
+    "The map, the glossary, and the chapters, which name the APIs that they are about."
+    from site_reference import apis_of
     pages = {'map.ipynb': chapter(BOOK/'map.ipynb'), 'glossary.ipynb': chapter(BOOK/'glossary.ipynb')}
     for part, files in book_parts():
         pages[f'{part_page(part)}.md'] = part_text(part, files)
-        for path in files: pages[path.name] = chapter(path)
+        for path in files:
+            links = ', '.join(f'[{name}](reference/apis/{name}.md)' for name in apis_of(path))
+            pages[path.name] = chapter(path, f'---\n\nIn the reference: {links}.' if links else '')
     return pages
 
 
@@ -63,10 +69,9 @@ def write_changed(path: Path, content: bytes):
 
 
 def write_source(source: Path, pages: dict[str, str]):
-    "What Sphinx reads: the pages, the pictures of docs, and nothing else."
+    "What Sphinx reads: the pages, their pictures, and nothing else."
     files = {source/name: text.encode() for name, text in pages.items()}
-    files |= {source/path.relative_to(ROOT): path.read_bytes()
-              for path in DOCS.rglob('*') if path.is_file() and path.suffix != '.md'}
+    files |= {source/name: path.read_bytes() for name, path in site_chapters.pictures(pages).items()}
     for path in source.rglob('*'):
         if path.is_file() and path not in files: path.unlink()
     for path, content in files.items(): write_changed(path, content)
@@ -76,11 +81,12 @@ def write_source(source: Path, pages: dict[str, str]):
 
 def fingerprint() -> str:
     "What all pages depend on: when it changes, all of them are made again."
+    programs = str(site_chapters.has_programs()).encode()
     files = [ROOT/'site'/'conf.py', ROOT/'requirements'/'site.lock', *sorted((ROOT/'site'/'templates').rglob('*')),
              *sorted((ROOT/'site'/'static').rglob('*'))]
     content = [path.read_bytes() for path in files if path.is_file()]
     titles = [f'{part["title"]} {number_and_title(path)}' for part, paths in book_parts() for path in paths]
-    return hashlib.sha256(b'\0'.join([*content, *(title.encode() for title in titles)])).hexdigest()
+    return hashlib.sha256(b'\0'.join([programs, *content, *(title.encode() for title in titles)])).hexdigest()
 
 
 def run_sphinx(source: Path, out: Path, work: Path) -> bool:
@@ -122,9 +128,8 @@ def add_programs(out: Path):
     "The pages that run Python in the browser, where Pyodide is here."
     if not importlib.util.find_spec('pages'): return
     import pages
-    reason = pages.pyodide_absent()
-    if reason: print(f'without the inspector and the lessons: {reason}')
-    else: pages.write_pages(out)
+    if reason := pages.pyodide_absent(): return print(f'without the inspector and the lessons: {reason}')
+    pages.write_pages(out)
 
 
 def build(out: Path, work: Path = WORK) -> dict[str, str] | None:

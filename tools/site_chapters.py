@@ -2,15 +2,23 @@
 import json
 import re
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 
 from book import NAVIGATION, ROOT, BOOK, chapters, name_of, parts, read, title_of
 from readme import outside_fences, split_directives
 
-PAGES = {'.ipynb', '.md'}
+PAGES, PICTURES = {'.ipynb', '.md'}, {'.svg', '.png'}
 LINK = re.compile(r'(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s]+)\)')
 ANCHOR = re.compile(r'[^\w-]+')
 PICTURE = '<div class="picture">{}</div>'
+
+
+def has_programs() -> bool:
+    "Are the pages here that run Python in the browser, and Pyodide, which they need?"
+    if not find_spec('pages'): return False
+    import pages
+    return not pages.pyodide_absent()
 
 
 class BrokenLink(Exception):
@@ -45,8 +53,15 @@ def number_and_title(path: Path) -> str: return f'{int(path.name[:3])}. {title_o
 def page_of(file: Path) -> Path | None:
     "Where a file of the repository is in the source of the site, if it is part of it."
     if file.suffix in PAGES and file.parent == BOOK: return Path(file.name)
-    if file.is_relative_to(ROOT/'docs'): return file.relative_to(ROOT)
+    if file.suffix in PAGES and file.parent == ROOT/'docs': return file.relative_to(ROOT)
+    if file.suffix in PICTURES: return Path('pictures')/file.relative_to(ROOT)
     return None
+
+
+def pictures(pages: dict[str, str]) -> dict[Path, Path]:
+    "The pictures that pages show: where each is in the source of the site, and where it comes from."
+    found = {name for text in pages.values() for name in re.findall(r'\]\((?:\.\./)*pictures/([^()\s]+)\)', text)}
+    return {Path('pictures')/name: ROOT/name for name in sorted(found)}
 
 
 def relinked(text: str, here: Path, page: Path) -> str:

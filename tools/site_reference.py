@@ -1,5 +1,6 @@
 """The reference, made from the package: a page for each API, all error codes, all settings, the command line."""
 import argparse
+import base64
 import html
 import re
 import tomllib
@@ -7,6 +8,7 @@ from collections import namedtuple
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlencode
 
 from book import ROOT, chapters, name_of
 from kafka_scratch.apis.api import Api, explain_request, explain_response
@@ -19,7 +21,7 @@ from kafka_scratch.wire.inspector import Inspection
 from kafka_scratch.wire.primitives import Array
 from kafka_scratch.wire.schema import UNSET, Field, grammar
 from site_captures import Capture, client_of, examples
-from site_chapters import number_and_title, toctree
+from site_chapters import has_programs, number_and_title, toctree
 
 if find_spec('kafka_scratch.wire.field_notes'): from kafka_scratch.wire.field_notes import field_note
 else:
@@ -163,11 +165,20 @@ def example_text(api: Api, capture: Capture) -> str:
     source = capture.source.relative_to(ROOT).as_posix()
     asked, answered = (f'{name} {what} v{capture.version}, {len(raw)} bytes'
                        for what, raw in (('request', capture.request), ('response', capture.response)))
+    links = (inspector_link('the request', capture.request, kind='request'),
+             inspector_link('the response', capture.response, kind='response', api=name, version=capture.version))
+    more = f' Or change it, in the inspector: {links[0]}, {links[1]}.' if has_programs() else ''
     return '\n\n'.join([
-        f'{said[0].upper()}{said[1:]} (From `{source}`. Point at a byte or at a field.)',
+        f'{said[0].upper()}{said[1:]} (From `{source}`.) Point at a byte or at a field.{more}',
         '### The request, byte by byte', inspected(asked, capture.request, explain_request(capture.request, APIS)),
         '### The response, byte by byte',
         inspected(answered, capture.response, explain_response(capture.response, api, capture.version))])
+
+
+def inspector_link(label: str, raw: bytes, **kind) -> str:
+    "The inspector's page, with these bytes in it."
+    packed = base64.urlsafe_b64encode(raw).decode().rstrip('=')
+    return f'<a href="../../inspector/index.html#{html.escape(urlencode(dict(bytes=packed, **kind)))}">{label}</a>'
 
 
 # --- a page for each API ---
@@ -178,6 +189,13 @@ def chapter_links(api: Api, tiny: str | None) -> str:
     link = lambda path: f'[{number_and_title(path)}](../../{path.name})'   # noqa: E731
     text = f'In the book: {" and ".join(link(chapter_of(module)) for module in modules)}'
     return f'{text}; in small, {link(chapter_of(tiny))}.' if tiny else f'{text}.'
+
+
+def apis_of(path: Path) -> list[str]:
+    "The APIs that a chapter declares or answers."
+    module = f'kafka_scratch.{name_of(path)}'
+    return [API_NAMES[key] for key, api in sorted(APIS.items())
+            if module in (api.request.__module__, api.answer.__module__)]
 
 
 def api_page(api: Api, about: dict) -> str:
@@ -303,9 +321,6 @@ def command_line_page() -> str:
 
 
 # --- all of it ---
-
-def api_names() -> list[str]: return [API_NAMES[key] for key in sorted(APIS)]
-
 
 def reference_pages() -> dict[str, str]:
     "Path → text, of all pages that are made from the package."
