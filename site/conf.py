@@ -4,7 +4,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT/'tools'))
-from site_chapters import chapters, has_programs, number_and_title   # noqa: E402
+from site_chapters import chapters, has_programs, lessons, number_and_title   # noqa: E402
 
 project = html_title = html_short_title = 'kafka_scratch'
 author = copyright = 'kafka_scratch contributors'
@@ -33,7 +33,7 @@ html_sidebars = {'**': ['sidebar/brand.html', 'sidebar/search.html', 'sidebar/sc
 ORDER = chapters()
 PLACE = {path.stem: at for at, path in enumerate(ORDER)}
 PROGRAMS = has_programs()
-LESSONS = {path.stem for path in ORDER if int(path.name[:3]) <= 15}   # those that can be run in the page
+LESSONS = {path.stem for path in lessons()}
 
 
 def name_cells(app, doctree):
@@ -56,7 +56,7 @@ def for_page(app, page, template, context, doctree):
     at = PLACE[page]
     context['prev'] = neighbour(at - 1) or {'title': 'The map', 'link': 'map.html'}
     context['next'] = neighbour(at + 1)
-    if page in LESSONS and PROGRAMS and (ROOT/'site'/'static'/'lessons.js').exists():
+    if page in LESSONS:
         app.add_css_file('lessons.css')
         app.add_js_file('lessons.js', loading_method='defer', **{'data-lesson': f'lessons/{page}.json'})
 

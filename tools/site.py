@@ -124,6 +124,16 @@ def same_file(one: Path, other: Path) -> bool:
     return (a.st_size, a.st_mtime_ns) == (b.st_size, b.st_mtime_ns)
 
 
+def fetch_programs():
+    "Gets Pyodide, where npm is at hand; without it, the site has no pages that run Python."
+    if not importlib.util.find_spec('pages'): return
+    import pages
+    if not pages.pyodide_absent() or not shutil.which('npm'): return
+    print('Fetching Pyodide (once)', flush=True)
+    try: pages.fetch_pyodide()
+    except (subprocess.SubprocessError, OSError) as error: print(f'it could not be fetched: {error}')
+
+
 def add_programs(out: Path):
     "The pages that run Python in the browser, where Pyodide is here."
     if not importlib.util.find_spec('pages'): return
@@ -185,6 +195,7 @@ def main() -> int:
     parser.add_argument('--check', action='store_true', help='check links and spelling, too')
     parser.add_argument('--serve', nargs='?', type=int, const=8000, metavar='PORT', help='serve it, until Ctrl-C')
     options = parser.parse_args()
+    fetch_programs()
     start = time.perf_counter()
     pages = build(options.out, options.work)
     if pages is None: return 1

@@ -21,6 +21,13 @@ def has_programs() -> bool:
     return not pages.pyodide_absent()
 
 
+def lessons() -> list[Path]:
+    "The chapters whose cells can be run in the page."
+    if not has_programs(): return []
+    import pages
+    return pages.lessons()
+
+
 class BrokenLink(Exception):
     "A link in a chapter or a page leads nowhere."
 
