@@ -144,7 +144,10 @@ def add_programs(out: Path):
 
 def build(out: Path, work: Path = WORK) -> dict[str, str] | None:
     "Makes the site; its pages as Sphinx read them, or None if something was wrong with them."
+    site_chapters.BROKEN.clear()
     pages = all_pages()
+    for each in site_chapters.BROKEN: print(each)
+    if site_chapters.BROKEN: return None
     write_source(work/'source', pages)
     if not run_sphinx(work/'source', work/'html', work): return None
     publish(work/'html', out, pages)

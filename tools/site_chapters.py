@@ -11,6 +11,7 @@ from readme import outside_fences, split_directives
 PAGES, PICTURES = {'.ipynb', '.md'}, {'.svg', '.png'}
 LINK = re.compile(r'(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(([^()\s]+)\)')
 ANCHOR = re.compile(r'[^\w-]+')
+BROKEN = []            # links that lead nowhere, found on the way
 PICTURE = '<div class="picture">{}</div>'
 
 
@@ -26,10 +27,6 @@ def lessons() -> list[Path]:
     if not has_programs(): return []
     import pages
     return pages.lessons()
-
-
-class BrokenLink(Exception):
-    "A link in a chapter or a page leads nowhere."
 
 
 def book_parts() -> list[tuple[dict, list[Path]]]:
@@ -80,7 +77,7 @@ def relinked(text: str, here: Path, page: Path) -> str:
         anchor = '#' + ANCHOR.sub('-', anchor.lower()).strip('-') if anchor else ''
         if not file: return f'{picture}[{label}]({anchor})'
         found = (here.parent/file).resolve()
-        if not found.exists(): raise BrokenLink(f'{here.relative_to(ROOT)}: [{label}]({target})')
+        if not found.exists(): BROKEN.append(f'{here.relative_to(ROOT)}: [{label}]({target}) leads nowhere')
         there = page_of(found)
         if there is None: return f'{label} (`{found.relative_to(ROOT).as_posix()}`)'
         up = '../' * len(page.parent.parts)
