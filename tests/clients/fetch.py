@@ -30,7 +30,7 @@ HOW = 'run `python tests/clients/fetch.py --fetch`'
 def made_from(*files: str) -> Path:
     "A directory of the cache that belongs to these files, as they are now."
     content = b'\0'.join((HERE/file).read_bytes() for file in files)
-    return CACHE/f'{Path(files[0]).parts[0]}-{hashlib.sha256(content).hexdigest()[:12]}'
+    return CACHE/f'{(HERE/files[0]).resolve().parent.name}-{hashlib.sha256(content).hexdigest()[:12]}'
 
 
 def run(*command, **options): subprocess.run(list(map(str, command)), check=True, timeout=TIMEOUT, **options)
