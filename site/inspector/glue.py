@@ -35,7 +35,6 @@ def guess(raw: bytes, name: str = '') -> dict:
     "What bytes are, as far as they tell: kind, for a response API and version, and why."
     if kind_of_file(name) not in (None, '.log'): return {'kind': 'file', 'why': 'of its name'}
     kind = guess_kind(raw)
-    if kind == 'metadata' and not is_metadata(raw): kind = 'segment'
     if kind in BATCHES: return {'kind': kind, 'why': 'byte 16 is 2, the magic of a record batch'}
     key, version = number_at(raw, 4, 2), number_at(raw, 6, 2)
     known = f'its length is followed by {key}, {API_NAMES[key]}, and version {version}' if key in APIS else ''
@@ -46,11 +45,6 @@ def guess(raw: bytes, name: str = '') -> dict:
         return {'kind': 'response', 'api': fitting[0][0], 'version': fitting[0][1],
                 'why': f'every byte fits a response of {names}' + (' and others' if len(fitting) > 4 else '')}
     return request
-
-def is_metadata(raw: bytes) -> bool:
-    "Are the records of the first batch those of a metadata log? Each begins with 1, and nothing is left over."
-    spans = next(inspections(raw, metadata=True)).spans
-    return not any(span.path[-1] == 'rest' or span.path[-1] == 'frame_version' and span.value != 1 for span in spans)
 
 def responses_that_fit(raw: bytes) -> list[tuple[str, int]]:
     "APIs and versions whose response takes up exactly these bytes: newest version first."

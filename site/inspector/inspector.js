@@ -217,8 +217,8 @@ function viewsOf(answer, bytes) {
   answer?.parts.forEach((part, p) => {
     if (part.at === null) {
       const payload = fromHex(part.hex);
-      views.push({ title: part.title, bytes: payload, editable: false, parts: [numbered(part, p, -part.start, payload.length)] });
-    } else views[0].parts.push(numbered(part, p, part.at - part.start, part.size));
+      views.push({ title: part.title, bytes: payload, editable: false, parts: [numbered(part, p, 0, payload.length)] });
+    } else views[0].parts.push(numbered(part, p, part.at, part.size));
   });
   for (const each of views) {
     each.fields = each.parts.flatMap(({ fields }) => fields);
@@ -227,11 +227,10 @@ function viewsOf(answer, bytes) {
   return views;
 }
 
-// A part with its fields where they are in the bytes of the view.
-function numbered(part, p, shift, size) {
-  const start = shift + part.start, end = shift + part.end;
-  const fields = part.spans.map((span) => ({ ...span, offset: span.offset + shift, key: `${p}/${span.path}` }));
-  return { p, title: part.title, fields, notes: part.notes ?? [], problem: part.problem, start, end, stop: start + size };
+// A part, which begins at `start`, with its fields where they are in the bytes of the view.
+function numbered(part, p, start, size) {
+  const fields = part.spans.map((span) => ({ ...span, offset: start + span.offset, key: `${p}/${span.path}` }));
+  return { p, title: part.title, fields, notes: part.notes, problem: part.problem, end: start + part.end, stop: start + size };
 }
 
 let views = [], besideViews = [], pairs = null;
