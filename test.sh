@@ -27,7 +27,7 @@ trap 'rm -rf "$scratch"' EXIT
 make_venv
 if [ $java = no ]; then hide_java "$scratch/programs"; fi   # after .venv, which remembers where its Python was found
 locks=(test)
-if [ ${#size[@]} -gt 0 ]; then locks=(learn test spark); elif has_java; then locks=(test spark); fi
+if [ ${#size[@]} -gt 0 ]; then locks=(learn test spark site); elif has_java; then locks=(test spark); fi
 install "${locks[@]}"
 install_project
 export PATH="$venv/bin:$PATH"

@@ -8,6 +8,7 @@
 #   learn.lock    what ./learn.sh installs
 #   test.lock     what ./test.sh installs
 #   spark.lock    what both add for Spark
+#   site.lock     what ./site.sh installs
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -39,8 +40,9 @@ lock() {  # lock FILE ARGUMENT... <REQUIREMENTS
 together=$(mktemp)
 trap 'rm -f "$together"' EXIT
 cat requirements/*.lock 2>/dev/null | awk '/^#/ { next } /^[a-z]/ { keep = !seen[$0]++ } keep' >"$together" || true
-needs learn test fast inspect plots spark java connect | lock "$together" "$@"
+needs learn test fast inspect plots spark java connect site | lock "$together" "$@"
 
 needs learn fast inspect | lock requirements/learn.lock --constraints "$together" --upgrade
 needs test fast inspect | lock requirements/test.lock --constraints "$together" --upgrade
 needs spark java connect plots | lock requirements/spark.lock --constraints "$together" --upgrade
+needs site | lock requirements/site.lock --constraints "$together" --upgrade

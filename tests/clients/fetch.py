@@ -2,7 +2,7 @@
 
     python tests/clients/fetch.py            # says what is missing
     python tests/clients/fetch.py --fetch    # gets what can be had with Maven, npm and go (and, as root with apt,
-    kcat), once
+    kcat and Chromium), once
 
 Packages come from wherever those are set up to look, in the versions that the lock files name, and go into
 ~/.cache/kafka_scratch. Java's jars are those of benchmarks/real_kafka.py (Apache Kafka itself is among them) and
@@ -30,7 +30,7 @@ HOW = 'run `python tests/clients/fetch.py --fetch`'
 def made_from(*files: str) -> Path:
     "A directory of the cache that belongs to these files, as they are now."
     content = b'\0'.join((HERE/file).read_bytes() for file in files)
-    return CACHE/f'{Path(files[0]).parts[0]}-{hashlib.sha256(content).hexdigest()[:12]}'
+    return CACHE/f'{(HERE/files[0]).resolve().parent.name}-{hashlib.sha256(content).hexdigest()[:12]}'
 
 
 def run(*command, **options): subprocess.run(list(map(str, command)), check=True, timeout=TIMEOUT, **options)
@@ -83,21 +83,31 @@ def fetch_franz_go():
     build_franz_go()
 
 
-# --- kcat: a package of the system ---
+# --- kcat, and a browser for the site: packages of the system ---
 
-def kcat_absent() -> str | None:
-    if shutil.which('kcat') is None: return 'no `kcat` on PATH: install it with your package manager'
-
-def fetch_kcat():
+def install_package(name: str):
     "Only where a machine is ours to change: in CI, as root, with apt."
     if not (os.environ.get('CI') and os.geteuid() == 0 and shutil.which('apt-get')):
-        return print('kcat: install it with your package manager')
+        return print(f'{name}: install it with your package manager')
     quietly = dict(env={**os.environ, 'DEBIAN_FRONTEND': 'noninteractive'}, stdout=subprocess.DEVNULL)
-    install = 'apt-get', 'install', '-y', '-q', '--no-install-recommends', 'kcat'
+    install = 'apt-get', 'install', '-y', '-q', '--no-install-recommends', name
     try: run(*install, **quietly)
     except subprocess.CalledProcessError:
         run('apt-get', 'update', '-q', **quietly)   # on a new machine it may not know yet what there is
         run(*install, **quietly)
+
+def kcat_absent() -> str | None:
+    if shutil.which('kcat') is None: return 'no `kcat` on PATH: install it with your package manager'
+
+def fetch_kcat(): install_package('kcat')
+
+def chromium_program() -> str | None:
+    return next(filter(None, map(shutil.which, ('chromium', 'chromium-browser', 'google-chrome'))), None)
+
+def chromium_absent() -> str | None:
+    if chromium_program() is None: return 'no `chromium` on PATH: install it with your package manager'
+
+def fetch_chromium(): install_package('chromium')
 
 
 # --- Java: jars by Maven, our own program by javac ---
@@ -139,9 +149,9 @@ def python_absent(module: str):
 ABSENT = {'confluent-kafka': python_absent('confluent_kafka'), 'kafka-python': python_absent('kafka'),
           'aiokafka': python_absent('aiokafka'), 'kcat': kcat_absent,
           'kafkajs': kafkajs_absent, 'franz-go': franz_go_absent, 'java': java_absent, 'console': console_absent,
-          'spark': spark_absent}
-FETCH = {'kcat': fetch_kcat, 'kafkajs': fetch_kafkajs, 'franz-go': fetch_franz_go, 'java': fetch_java,
-         'spark': fetch_spark}
+          'spark': spark_absent, 'chromium': chromium_absent}
+FETCH = {'kcat': fetch_kcat, 'chromium': fetch_chromium, 'kafkajs': fetch_kafkajs, 'franz-go': fetch_franz_go,
+         'java': fetch_java, 'spark': fetch_spark}
 
 # A Java that is started for a second or two: it shouldn't spend them on getting fast.
 QUICK_JAVA = '-XX:TieredStopAtLevel=1', '-XX:+UseSerialGC', '-Xshare:auto', '-Xmx256m'
