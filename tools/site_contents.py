@@ -16,8 +16,8 @@ REFERENCE = {'reference/errors': 'Error codes', 'reference/settings': 'Settings'
 ITEM = ('<li class="toctree-l{depth}{classes}"><a class="reference internal" href="{root}{page}.html">{title}</a>'
         '{below}</li>')
 SWITCH = ('<input aria-label="Toggle navigation of {title}" class="toctree-checkbox" id="{id}" name="{id}" '
-          'role="switch" type="checkbox"{checked}><label for="{id}"><span class="icon"><svg><use href="#svg-arrow-right"></use></svg>'
-          '</span></label>')
+          'role="switch" type="checkbox"{checked}>'
+          '<label for="{id}"><span class="icon"><svg><use href="#svg-arrow-right"></use></svg></span></label>')
 
 
 def api_names() -> list[str]: return sorted(tomllib.loads((ROOT/'site'/'apis.toml').read_text(encoding='utf-8')))
