@@ -4,7 +4,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT/'tools'))
-from site_chapters import chapters, has_programs, lessons, number_and_title   # noqa: E402
+from site_chapters import chapters, lessons, number_and_title   # noqa: E402
+from site_contents import sidebar   # noqa: E402
 
 project = html_title = html_short_title = 'kafka_scratch'
 author = copyright = 'kafka_scratch contributors'
@@ -27,12 +28,11 @@ html_copy_source = html_show_sourcelink = html_show_sphinx = html_show_copyright
 html_use_index = False
 pygments_style, pygments_dark_style = 'friendly', 'github-dark'
 html_theme_options = {'navigation_with_keys': False}
-html_sidebars = {'**': ['sidebar/brand.html', 'sidebar/search.html', 'sidebar/scroll-start.html', 'links.html',
-                        'sidebar/navigation.html', 'sidebar/scroll-end.html']}
+html_sidebars = {'**': ['sidebar/brand.html', 'sidebar/search.html', 'sidebar/scroll-start.html', 'contents.html',
+                        'sidebar/scroll-end.html']}
 
 ORDER = chapters()
 PLACE = {path.stem: at for at, path in enumerate(ORDER)}
-PROGRAMS = has_programs()
 LESSONS = {path.stem for path in lessons()}
 
 
@@ -50,8 +50,9 @@ def neighbour(at: int) -> dict | None:
 
 
 def for_page(app, page, template, context, doctree):
-    "A chapter leads to the next one; those that can be run have the script that does it."
-    context['inspector'] = PROGRAMS
+    "The sidebar is ours; a chapter leads to the next one; those that can be run have the script that does it."
+    context['contents'] = sidebar(page)
+    context.pop('toctree', None)   # so that the theme doesn't make one
     if page not in PLACE: return
     at = PLACE[page]
     context['prev'] = neighbour(at - 1) or {'title': 'The map', 'link': 'map.html'}
@@ -63,5 +64,5 @@ def for_page(app, page, template, context, doctree):
 
 def setup(app):
     app.connect('doctree-read', name_cells)
-    app.connect('html-page-context', for_page)
+    app.connect('html-page-context', for_page, priority=100)   # before the theme's
     return {'parallel_read_safe': True, 'parallel_write_safe': True}

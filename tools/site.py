@@ -22,7 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[0:0] = [str(ROOT), str(ROOT/'tools')]
 from book import BOOK   # noqa: E402
 import site_chapters   # noqa: E402
-from site_chapters import book_parts, chapter, number_and_title, part_page, part_text, toctree   # noqa: E402
+from site_chapters import book_parts, chapter, part_page, part_text, toctree   # noqa: E402
+from site_contents import contents, sidebar   # noqa: E402
 
 WORK = ROOT/'build'/'site'      # what Sphinx reads, and what it remembers
 DOCS = ROOT/'docs'
@@ -52,14 +53,8 @@ def chapter_pages() -> dict[str, str]:
 def all_pages() -> dict[str, str]:
     "Path → text, of all pages of the site."
     from site_reference import reference_pages
-    docs, made = docs_pages(), reference_pages()
-    first = ['map', 'glossary']
-    order = ['reference/apis/index', 'reference/errors', 'reference/settings', 'reference/command_line',
-             *(name.removesuffix('.md') for name in docs)]
-    contents = [toctree(first, ':titlesonly:'),
-                toctree([part_page(part) for part, _ in book_parts()], ':titlesonly:', ':caption: Chapters'),
-                toctree(order, ':titlesonly:', ':caption: Reference')]
-    return {'index.ipynb': chapter(BOOK/'index.ipynb', '\n\n'.join(contents)), **chapter_pages(), **made, **docs}
+    order = '\n\n'.join(toctree([entry.page for entry in entries]) for _, entries in contents())
+    return {'index.ipynb': chapter(BOOK/'index.ipynb', order), **chapter_pages(), **reference_pages(), **docs_pages()}
 
 
 def write_changed(path: Path, content: bytes):
@@ -81,12 +76,10 @@ def write_source(source: Path, pages: dict[str, str]):
 
 def fingerprint() -> str:
     "What all pages depend on: when it changes, all of them are made again."
-    programs = str(site_chapters.has_programs()).encode()
     files = [ROOT/'site'/'conf.py', ROOT/'requirements'/'site.lock', *sorted((ROOT/'site'/'templates').rglob('*')),
              *sorted((ROOT/'site'/'static').rglob('*'))]
     content = [path.read_bytes() for path in files if path.is_file()]
-    titles = [f'{part["title"]} {number_and_title(path)}' for part, paths in book_parts() for path in paths]
-    return hashlib.sha256(b'\0'.join([programs, *content, *(title.encode() for title in titles)])).hexdigest()
+    return hashlib.sha256(b'\0'.join([*content, sidebar('').encode()])).hexdigest()
 
 
 def run_sphinx(source: Path, out: Path, work: Path) -> bool:

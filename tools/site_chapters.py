@@ -121,15 +121,15 @@ def chapter(path: Path, more: str = '') -> str:
 
 # --- parts, and the way through all pages ---
 
-def toctree(pages, *options: str) -> str:
-    "A table of contents, for the theme's sidebar."
-    return '\n'.join(['```{toctree}', ':hidden:', *options, '', *pages, '```'])
+def toctree(pages) -> str:
+    "What comes next, in this order, says a page to Sphinx; readers have the sidebar."
+    return '\n'.join(['```{toctree}', ':hidden:', ':titlesonly:', '', *pages, '```'])
 
 
 def part_text(part: dict, files: list[Path]) -> str:
     "The page of a part: what it is about, and its chapters."
     rows = [f'[{number_and_title(path)}](../{path.name})\n: {tagline(path, Path(part_page(part)))}\n' for path in files]
     return '\n'.join([f'# {part["title"]}', '', part['about'], '', *rows,
-                      toctree([f'/{path.stem}' for path in files], ':titlesonly:')])
+                      toctree([f'/{path.stem}' for path in files])])
 
 

@@ -230,7 +230,7 @@ def apis_index(about: dict) -> str:
         table(['Key', 'API', 'Versions', 'Flexible', 'What it is for'], rows, 'apis'),
         'Kafka has more, mostly for brokers and controllers among themselves, and this broker does not serve them: '
         f'{missing}.',
-        toctree(sorted(API_NAMES[key] for key in APIS), ':titlesonly:')])
+        toctree(sorted(API_NAMES[key] for key in APIS))])
 
 
 # --- error codes ---
