@@ -39,7 +39,7 @@ ImageTables = namedtuple('ImageTables', 'topics partitions configs brokers last_
 # %% ../../nbs/105_spark.cluster_tables.ipynb #246b366e
 @lean
 def line_up(keys, first, rank, starts, filled, order):
-    "Puts rows, numbered from `first`, to their topics. False if the partitions of a topic didn't come in order."
+    "Puts rows, numbered from `first`, with their topics. False if the partitions of a topic didn't come in order."
     in_order = True
     for row in range(first, first + len(keys)):
         key = keys[row - first]
@@ -186,7 +186,7 @@ def tables_of(image: Image) -> ImageTables:
 def image_tables(log_dir, # a log directory, or a `__cluster_metadata-0` itself
                  until: int | None = None # leave out batches after this offset
                 ) -> ImageTables:
-    "What a metadata log adds up to, as tables: equal to `load_image`, and refused with the same words."
+    "The image of a metadata log as tables: equal to `load_image`, and refused with the same words."
     try: folded = fold_log(find_metadata(log_dir), until)
     except DecodeError: return tables_of(load_image(log_dir, until))
     return ImageTables(*topic_tables(folded), *other_tables(folded.image), folded.last_offset)

@@ -115,7 +115,7 @@ def put_uuid(buf, at, pairs, out, pos):
 # %% ../../nbs/101_spark.metadata_json.ipynb #4ea10537
 @inlined
 def put_text(buf, at, count, out, pos):
-    "Plain text, or NONE if there is anything in it that needs a closer look."
+    "Plain text, or NONE if it holds anything that JSON may have to escape."
     pos = put_letter(out, pos, QUOTE)
     for j in range(at, at + count):
         letter = byte(buf, j)
@@ -147,7 +147,7 @@ def put_value(buf, at, count, form, number, pairs, out, pos):
 # %% ../../nbs/101_spark.metadata_json.ipynb #c0e9fce6
 @lean
 def put_message(buf, at, size, plan, first, last, pairs, out, pos):
-    "A record, or NONE if it has something in it that we don't write."
+    "A record, or NONE if one of its fields can't be written here."
     begin = pos = put_letter(out, pos, OPEN)
     for part in range(first, last):
         form, slot, default = plan.parts[part, FORM], plan.parts[part, PLACE], plan.parts[part, DEFAULT]
@@ -166,7 +166,7 @@ def put_message(buf, at, size, plan, first, last, pairs, out, pos):
 # %% ../../nbs/101_spark.metadata_json.ipynb #791bfff4
 @lean
 def put_messages(buf, at, size, kinds, versions, plan, pairs, out, ends, written):
-    "Records, one behind the other; and which of them were written."
+    "Records, one after the other; and which of them were written."
     for i in range(len(kinds)):
         pos = NONE
         if kinds[i] != NONE:
