@@ -64,6 +64,7 @@ def next_in_cluster(reader, start: dict, limit) -> dict:
     reader.ids = dict(reader.now)   # what was lost has been considered
     return limit_offsets(begin, ends, limit)
 
+# %% ../../nbs/119_spark.broker_source.ipynb #005ba8e4
 def plan_in_cluster(reader, start: dict, end: dict) -> list[list]:
     "What each task reads of a range."
     found = readable(start, end, look_at_cluster(reader), reader.broker.stream.fail_on_data_loss)

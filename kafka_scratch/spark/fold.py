@@ -78,6 +78,7 @@ def topic_place(state, high, low):
         if topic < 0 or state.topic_ids[topic, 0] == high and state.topic_ids[topic, 1] == low: return place
         place = (place + 1) & len(state.topic_table) - 1
 
+# %% ../../nbs/103_spark.fold.ipynb #c31ee3c9
 @inlined
 def row_place(state, key):
     "Where in its table the key of a row is, or would be."
@@ -91,6 +92,7 @@ def row_place(state, key):
 @inlined
 def row_key(topic, partition): return np.int64(topic) << 32 | np.int64(partition) & 0xffffffff
 
+# %% ../../nbs/103_spark.fold.ipynb #7c8783e3
 @inlined
 def find_row(state, topic, partition):
     "The row of a partition, NONE if there is none."
@@ -98,6 +100,7 @@ def find_row(state, topic, partition):
     if 0 <= guess < state.made[ROW_COUNT] and state.rows.keys[guess] == key: return guess
     return np.int64(state.row_table[np.uint64(row_place(state, key))]) if state.made[STRAGGLER_COUNT] else NONE
 
+# %% ../../nbs/103_spark.fold.ipynb #c92e960f
 @inlined
 def make_row(state, topic, partition):
     "A row for a new partition."
@@ -119,6 +122,7 @@ def topic_made(state, place, high, low):
     state.topic_table[np.uint64(place)] = state.named[state.names[topic]] = topic
     state.made[TOPIC_COUNT] += 1
 
+# %% ../../nbs/103_spark.fold.ipynb #b1567c05
 @inlined
 def topic_removed(state, topic, removed):
     name = state.names[topic]
@@ -149,6 +153,7 @@ def epoch_rises(rows, row):
     rows.numbers[row, PARTITION_EPOCH] += 1
     if rows.size[row, DIRECTORIES] != rows.size[row, REPLICAS]: forget_directories(rows, row)
 
+# %% ../../nbs/103_spark.fold.ipynb #c0a1e9e6
 @inlined
 def partition_changed(rows, row, buf, origin, at, size):
     if size[LEADER] >= 0 and int32(buf, at[LEADER]) != NO_CHANGE:

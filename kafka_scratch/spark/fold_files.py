@@ -79,6 +79,7 @@ def over_varint(buf, pos, end):
     while pos < end and byte(buf, pos) > 127: pos += 1
     return pos + 1
 
+# %% ../../nbs/104_spark.fold_files.ipynb #49bad839
 @inlined
 def value_span(buf, pos, end):
     "Where the value of a record starts and ends, and where the record does: beyond `end` if that makes no sense."
@@ -113,6 +114,7 @@ def together(*tasks) -> list:
     "Calls functions at the same time, and returns their results."
     with ThreadPoolExecutor(len(tasks)) as pool: return list(pool.map(lambda task: task(), tasks))
 
+# %% ../../nbs/104_spark.fold_files.ipynb #13b3a7eb
 def shared(work, n: int) -> list:
     "Calls `work(first, last)` for parts of `n`, one in each thread."
     cuts = np.linspace(0, n, THREADS + 1).astype(int).tolist()

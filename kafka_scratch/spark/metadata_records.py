@@ -24,6 +24,7 @@ from .metadata_json import json_column, json_plan
 # %% ../../nbs/102_spark.metadata_records.ipynb #d1001b2f
 FROM_RECORDS = ['offset', 'timestamp', 'leader_epoch', 'key', 'value', 'control']   # of `record_batches`
 
+# %% ../../nbs/102_spark.metadata_records.ipynb #e4606756
 def value_places(values: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     "The buffer of a column of bytes, and where in it each value ends and the next one starts."
     _, ends, data = values.buffers()
