@@ -27,6 +27,7 @@ def plan_table(broker: BrokerOptions, filters) -> list[list]:
     "What each task reads of a table."
     with broker.client() as client: return plan_ranges(client, broker, filters)
 
+# %% ../../nbs/119_spark.broker_source.ipynb #3b46af9b
 def read_ranges(ranges: list, broker: BrokerOptions, columns: list[str]):
     "The rows of some ranges."
     with broker.client() as client:

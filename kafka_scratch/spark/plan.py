@@ -135,7 +135,7 @@ def is_useful(table: str, column: str, comparison: str, value) -> bool:
 
 # %% ../../nbs/109_spark.plan.ipynb #7e058b83
 def bounds(comparison: str, below: int, above: int) -> tuple[int | None, int | None]:
-    "The first whole number for which a comparison holds, and the one after the last; `below` and `above` are neighbours."
+    "The first whole number for which a comparison holds, and the one after the last, between two neighbours."
     return {'=': (above, below + 1), '<': (None, above), '<=': (None, below + 1),
             '>': (below + 1, None), '>=': (above, None)}[comparison]
 
