@@ -127,7 +127,7 @@ def cut_ranges(ranges: dict, # (topic, partition) → Range
             for a, b in cut_range(wanted.first, wanted.end, most)]
 
 # %% ../../nbs/118_spark.broker_ranges.ipynb #4e373c97
-FEW = 50_000   # records: a task isn't worth it for less
+FEW = 50_000   # records: fewer aren't worth a task
 
 def pack_ranges(parts: list[tuple], few: int = FEW) -> list[list]:
     "Small ranges put together, each group at most `few` records."
@@ -215,7 +215,7 @@ def go_on(reader: RangeReader, offset: int, size: int):
     reader.offset = offset
 
 def ask_for_more(reader: RangeReader, size: int, damage: Damage):
-    "Something came, but no whole batch; unless it can't be one, it takes more."
+    "Something came, but no whole batch: asks for twice as much, or raises if there is no more."
     if size < reader.size: raise Damaged(said_of(reader.place, reader.offset, damage))
     reader.size *= 2
 

@@ -27,6 +27,7 @@ def plan_table(broker: BrokerOptions, filters) -> list[list]:
     "What each task reads of a table."
     with broker.client() as client: return plan_ranges(client, broker, filters)
 
+# %% ../../nbs/119_spark.broker_source.ipynb #3b46af9b
 def read_ranges(ranges: list, broker: BrokerOptions, columns: list[str]):
     "The rows of some ranges."
     with broker.client() as client:
@@ -64,6 +65,7 @@ def next_in_cluster(reader, start: dict, limit) -> dict:
     reader.ids = dict(reader.now)   # what was lost has been considered
     return limit_offsets(begin, ends, limit)
 
+# %% ../../nbs/119_spark.broker_source.ipynb #005ba8e4
 def plan_in_cluster(reader, start: dict, end: dict) -> list[list]:
     "What each task reads of a range."
     found = readable(start, end, look_at_cluster(reader), reader.broker.stream.fail_on_data_loss)

@@ -30,16 +30,16 @@ RECORD_COLUMNS = dict(
     control=pa.bool_(), key_size=pa.int32(), value_size=pa.int32())
 
 # %% ../../nbs/098_spark.columns.ipynb #299b356f
-TABLE_ROWS = 1 << 16   # as many as a table has at most, if nobody says otherwise
+TABLE_ROWS = 1 << 16   # the most rows of a table, by default
 
 @lru_cache(64)
 def repeated(name: str, value) -> pa.Array:
-    "A column with one value, over and over."
+    "A column that repeats one value."
     return pa.repeat(batch_column(name, np.array([value]))[0], TABLE_ROWS)
 
 # %% ../../nbs/098_spark.columns.ipynb #f12c44a2
 def of_batches(name: str, headers: Headers, rows: np.ndarray) -> pa.Array:
-    "A column in which the records of a batch are all alike; `rows` says how many each batch has."
+    "A column that is the same for all records of a batch; `rows` says how many each batch has."
     values, total = in_headers(headers, name), int(rows.sum())
     if (values == values[0]).all():
         if total <= TABLE_ROWS: return repeated(name, values[0].item()).slice(0, total)
@@ -55,7 +55,7 @@ def binary(sizes: np.ndarray, ends: np.ndarray, data: np.ndarray) -> pa.Array:
 
 # %% ../../nbs/098_spark.columns.ipynb #7f91ef93
 def as_text(found: pa.Array) -> pa.Array:
-    "Bytes as text. What isn't UTF-8 gets a mark in its place, as in the reader that we know."
+    "Bytes as text. What isn't UTF-8 becomes `�`, as in the plain reader."
     try: return found.cast(pa.string())
     except pa.ArrowInvalid:
         decoded = (raw if raw is None else raw.decode('utf-8', 'replace') for raw in found.to_pylist())
@@ -63,7 +63,7 @@ def as_text(found: pa.Array) -> pa.Array:
 
 # %% ../../nbs/098_spark.columns.ipynb #d167906e
 def header_lists(out: Columns, rows: int) -> pa.Array:
-    "For each record the list of its headers. They are copied, since their columns will be filled again."
+    "For each record the list of its headers. They are copied, since their buffers are used again."
     kind, n = RECORD_COLUMNS['headers'], int(out.header_ends[rows])
     column = lambda sizes, ends, data: binary(sizes, ends[:n + 1].copy(), data[:ends[n]].copy())
     names = column(np.zeros(n, np.int8), out.name_ends, out.name)
@@ -94,13 +94,13 @@ def record_table(columns, out: Columns, headers: Headers, rows: np.ndarray) -> p
 SMALLEST_RECORD, SMALLEST_HEADER = 7, 2
 
 def room_needed(batches: Batches, first: int, last: int) -> tuple[int, int]:
-    "The most rows and the most bytes that can come out of these batches, whatever they say of themselves."
+    "The most rows and the most bytes that these batches can give, whatever their headers claim."
     sizes = np.where(batches.source[first:last] == REFUSED, 0, batches.end[first:last] - batches.start[first:last])
     return int(np.clip(batches.record_count[first:last], 0, sizes // SMALLEST_RECORD).sum()), int(sizes.sum())
 
 # %% ../../nbs/098_spark.columns.ipynb #5d1efa9c
 def new_ends(n: int) -> np.ndarray:
-    "Room for where each of `n` values ends; before the first there is nothing."
+    "Room for the ends of `n` values; the first starts at 0."
     ends = np.empty(n + 1, np.int32)
     ends[0] = 0
     return ends
@@ -113,12 +113,12 @@ def new_buffers(rows: int, key: int, value: int) -> list:
 
 # %% ../../nbs/098_spark.columns.ipynb #1b78b986
 def ours_alone(arrays: list) -> bool:
-    "Whether nothing refers to these arrays but the list they are in (and `getrefcount`, while it looks)."
+    "Does nothing refer to these arrays but the list they are in (and `getrefcount`, while it counts)?"
     return all(sys.getrefcount(arrays[n]) <= 2 for n in range(len(arrays)))
 
 # %% ../../nbs/098_spark.columns.ipynb #f9d4643f
 class BufferPool:
-    "Columns to be filled, table after table. The buffers of a table that nobody holds any more are used again."
+    "Columns to be filled, table after table. The buffers of a table that is no longer referred to are used again."
     def __init__(self, columns):
         self.copied, self.size, self.buffers = Copied(*(name in columns for name in Copied._fields)), -1, []
 
@@ -132,7 +132,7 @@ class BufferPool:
         return Columns(*self.free(rows, key, value), *self.headers)
 
     def free(self, rows: int, key: int, value: int) -> list:
-        "Buffers that are free and large enough, or else new ones. A few are remembered, not all."
+        "Buffers that are free and large enough, or else new ones. The last three sets are remembered."
         for buffers in filter(ours_alone, self.buffers):
             out = Columns(*buffers, *self.headers)
             if len(out.offset) >= rows and len(out.key) >= key and len(out.value) >= value: return buffers
@@ -150,7 +150,7 @@ def to_walk(headers: Headers) -> Batches:
 # ## What can be wrong with a batch
 # %% ../../nbs/098_spark.columns.ipynb #dab08fa0
 class Reading:
-    "Batches on their way into tables: where they are, what was found out, which were refused and why."
+    "Batches on their way into tables: where they are, and which were refused and why."
     def __init__(self, buf, headers: Headers, check: bool): # check: verify the checksums?
         self.data, self.headers, self.check = as_array(buf), headers, check
         self.view, self.batches, self.refused, self.held = memoryview(self.data), to_walk(headers), {}, {}
@@ -159,17 +159,17 @@ class Reading:
         if len(outside): raise ValueError(f'there is no batch at {outside[0]} of {end} bytes')
 
     def refuse(self, b: int, reason: str) -> None:
-        "From now on batch number `b` has no records, but a reason."
+        "Leaves out batch number `b`, for a reason."
         self.refused[b], self.batches.source[b], self.batches.rows[b] = reason, REFUSED, 0
 
 # %% ../../nbs/098_spark.columns.ipynb #06477d28
 def wrong_checksum(headers: Headers, b: int, actual: int) -> str:
-    "What to say of batch number `b`, whose bytes don't give the checksum in its header."
+    "The sentence about batch number `b`, whose bytes don't give the checksum in its header."
     return (f'the checksum of the batch at offset {headers.base_offset[b]} is {headers.crc[b]:08x}, '
             f'but its bytes give {actual:08x}')
 
 def check_batches(reading: Reading, which: np.ndarray) -> None:
-    "Refuses those of the batches numbered `which` whose bytes are not what was written."
+    "Refuses those of the batches numbered `which` whose checksum is wrong."
     headers, view = reading.headers, reading.view
     starts, stored = headers.position[which], headers.crc[which].tolist()
     spans = zip((starts + CRC_ENDS).tolist(), (starts + headers.size[which]).tolist())
@@ -205,7 +205,7 @@ def unpack(reading: Reading, first: int, last: int, # from which batch to which
 
 # %% ../../nbs/098_spark.columns.ipynb #9920dd83
 def refusal(reading: Reading, b: int, unpacked: np.ndarray) -> str:
-    "Why the walk gave up batch number `b`, in the words of the taught reader."
+    "Why the walk gave up batch number `b`, in the words of the plain reader."
     batches = reading.batches
     payload = (reading.data if batches.source[b] == IN_FILE else unpacked)[batches.start[b]:batches.end[b]].tobytes()
     count, done, pos = int(batches.record_count[b]), int(batches.rows[b]), int(batches.stopped[b])
@@ -229,7 +229,7 @@ class Portions:
         return max(first + 1, int(min(ends)))
 
 # %% ../../nbs/098_spark.columns.ipynb #a5e7b08e
-STRETCH = 1 << 19   # bytes: less than a processor has nearby
+STRETCH = 1 << 19   # bytes: less than a processor's cache holds
 
 def fill_columns(reading: Reading, portions: Portions, first: int, last: int, unpacked: np.ndarray, out: Columns,
                  copied: Copied):

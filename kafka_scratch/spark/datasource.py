@@ -26,7 +26,7 @@ def as_filter(given) -> tuple | None:
 # %% ../../nbs/112_spark.datasource.ipynb #dc1f7875
 @contextmanager
 def plainly():
-    "Errors that are for people reach them without a traceback."
+    "Errors that are written for people are reported without a traceback."
     from kafka_scratch.client.client import Unanswered
     from kafka_scratch.log.reader import BadPath, Damaged
     from kafka_scratch.spark.options import BadOption
@@ -49,7 +49,7 @@ def complaint(error: Exception) -> str | None:
 
 # ## The projection
 # %% ../../nbs/112_spark.datasource.ipynb #72e5f05c
-def chosen_columns(schema, # as somebody has typed it
+def chosen_columns(schema, # as it was given
                    options) -> list[str]:
     "The columns that a schema means. One that isn't there, or has another type, is refused."
     import pyarrow as pa
@@ -103,7 +103,7 @@ class FilteringReader(TableReader):
 
 # %% ../../nbs/112_spark.datasource.ipynb #39de7f3f
 def takes_filters(options) -> bool:
-    "Should Spark tell us its filters? Unless somebody says so, only if it keeps those of two queries apart."
+    "Should Spark tell us its filters? By default, only if it keeps those of two queries apart."
     return options.push_filters == 'true' or options.push_filters == 'auto' and hasattr(DataSourceReader, 'pushLimit')
 
 # %% ../../nbs/112_spark.datasource.ipynb #60626827

@@ -17,7 +17,7 @@ from .options import FOREVER
 
 # %% ../../nbs/108_spark.decided.ipynb #f53b0da5
 def marker_type(data: np.ndarray, position: int, size: int, check: bool) -> int | None:
-    "What a marker says of a transaction: 0, it was aborted, 1, it was committed. None if it can't be read."
+    "What a marker says: 0 is aborted, 1 is committed. None if it can't be read."
     try:
         batch = Batch(data[position:position + size].tobytes())
         record, = read_records(batch.check() if check else batch)

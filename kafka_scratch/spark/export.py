@@ -28,7 +28,7 @@ from .export_plan import METADATA_TABLES, Todo, partition_key, plan_all
 # ## What is refused
 # %% ../../nbs/124_spark.export.ipynb #e69300b3
 def chosen_tables(log_dir: str, names: list[str] | None, options: dict) -> list[str]:
-    "The tables that were asked for, or all that can be had. Whatever is wrong with the path is said here."
+    "The tables that were asked for, or all that the path has. Refuses a wrong path."
     if os.path.isfile(log_dir): raise Refused(f'{log_dir} is a file: name a log directory, or that of a partition')
     unknown = [name for name in names or () if name not in TABLES]
     if unknown: raise Refused(f'there is no table {unknown[0]!r}: there are {", ".join(TABLES)}')
@@ -43,7 +43,7 @@ def chosen_tables(log_dir: str, names: list[str] | None, options: dict) -> list[
 
 # %% ../../nbs/124_spark.export.ipynb #e3be579c
 def check_out(out: str, log_dir: str):
-    "Refuses an output directory that isn't there for us."
+    "Refuses an output directory that holds anything else, or is none."
     if '://' in out: raise Refused(f'{out} is no directory: tables are written to a file system that all workers see')
     if os.path.exists(out) and not os.path.isdir(out): raise Refused(f'{out} is a file, not a directory')
     real, logs = os.path.realpath(out), os.path.realpath(log_dir)
@@ -55,16 +55,18 @@ def check_out(out: str, log_dir: str):
 
 # %% ../../nbs/124_spark.export.ipynb #c9a041e0
 def source_of(log_dir: str) -> dict:
-    "What a log directory is known by."
+    "What identifies a log directory: its path, and its id if it has one."
     try: directory_id = read_meta(log_dir).get('directory.id')
     except ConfigError as error: raise Refused(str(error)) from None
     return dict(path=os.path.realpath(log_dir), directory_id=directory_id and directory_id.removesuffix('=='))
 
+# %% ../../nbs/124_spark.export.ipynb #c86b61fc
 def ways_of(options: Options) -> dict:
     "Those options that decide which records belong in a table. They must stay the same."
     return dict(isolationLevel='read_committed' if options.committed else 'read_uncommitted',
                 startingTimestamp=options.starting_timestamp, endingTimestamp=options.ending_timestamp)
 
+# %% ../../nbs/124_spark.export.ipynb #2a950d8f
 def check_manifest(manifest: dict, source: dict, ways: dict, out: str):
     "Refuses to mix tables."
     old = manifest['source']
@@ -93,7 +95,7 @@ def export_options(given: dict, compression: str) -> dict:
 # ## The run
 # %% ../../nbs/124_spark.export.ipynb #059dc135
 def run_tasks(spark, tasks: list[list[tuple[int, Job]]], work: Work) -> list[dict]:
-    "Has workers write the files of tasks. Returns what they told, for each job."
+    "Has workers write the files of tasks. Returns their results, for each job."
     from pyspark import cloudpickle
     parcels = [cloudpickle.dumps(task) for task in tasks]   # so that each worker opens only its own
 
@@ -106,17 +108,18 @@ def run_tasks(spark, tasks: list[list[tuple[int, Job]]], work: Work) -> list[dic
     rows = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(write, 'told string').collect()
     return [each for row in rows for each in json.loads(row.told)]
 
+# %% ../../nbs/124_spark.export.ipynb #e21dd3bc
 def workers_of(spark) -> int:
-    "How many tasks run at a time, as far as we can know."
+    "How many tasks run at a time, if that is known; else 8."
     try: return max(1, spark.sparkContext.defaultParallelism)
     except Exception: return 8   # a session on a distant server has no context
 
 # %% ../../nbs/124_spark.export.ipynb #ed561c44
 class Failed(Exception):
-    "A run that failed. The text says why; and what remains of it, if something does."
+    "A run that failed. The text says why, and what is left of it, if anything is."
 
 def cause_of(error: BaseException) -> str:
-    "What went wrong, in one line out of the hundreds that Spark tells."
+    "What went wrong: one line out of Spark's hundreds."
     text = str(error)
     died = 'Python worker exited unexpectedly' in text or 'ExecutorLostFailure' in text
     if died: return 'a worker died: it was killed, or had no memory left'
@@ -138,6 +141,7 @@ def read_progress(staging: str, tasks: int, size: int, seconds: float) -> Progre
     rows, read, done = map(sum, zip(*notes)) if notes else (0, 0, 0)
     return Progress(min(done, tasks), tasks, rows, min(read, size), size, seconds)
 
+# %% ../../nbs/124_spark.export.ipynb #da4c5f69
 def progress_line(found: Progress, width: int = 20) -> str:
     "Progress as a line: `██████████░░░░░░░░░░ 2 of 4 tasks, 2,500,000 rows, 270 MB/s`."
     part = int(width * found.read / found.size) if found.size else 0
@@ -160,7 +164,7 @@ def watching(staging: str, tasks: int, size: int, tell):
 
 # %% ../../nbs/124_spark.export.ipynb #64ed80d3
 def write_all(spark, jobs: list[Job], work: Work, progress=None) -> dict[int, dict]:
-    "Has all jobs done. Returns what was told of each."
+    "Runs all jobs. Returns the result of each."
     if not jobs: return {}
     spark = spark() if callable(spark) else spark
     task_size = next(iter(work.options.values())).split_size
@@ -184,8 +188,9 @@ def entry_of(job: Job, told: dict, run: int) -> dict:
                      partition=job.partition, first_offset=first, last_offset=last)
     return entry | dict(rows=told['rows'], bytes=told['bytes'], run=run)
 
+# %% ../../nbs/124_spark.export.ipynb #59274665
 def go_past(partitions: dict, job: Job, offset: int):
-    "Whatever was planned: the next offset is not one that was written."
+    "Makes sure that the next offset is after all that were written."
     topic, number = partition_key(job.topic, job.partition)
     known = partitions[topic][number]
     partitions[topic][number] = known | dict(next_offset=max(known['next_offset'], offset + 1))
@@ -216,6 +221,7 @@ def add_schemas(out: str, moves: list, staging: str, options: dict):
         write_empty(os.path.join(out, staging, f'{name}.parquet'), written_schema(options[name]))
         moves.append([f'{staging}/{name}.parquet', target])
 
+# %% ../../nbs/124_spark.export.ipynb #06b27bad
 def add_damage(out: str, manifest: dict, moves: list, staging: str, damage: list):
     "Writes the table of damage: what was in it, and what is new."
     target, made = 'damage/table.parquet', os.path.join(out, staging, 'damage.parquet')

@@ -76,7 +76,7 @@ def epoch_at(log: list[str], offset: int) -> int:
 
 # %% ../../nbs/123_spark.export_plan.ipynb #77b4020a
 def agreed_end(log: list[str], end: int, epochs: LeaderEpochs, known: dict | None) -> int:
-    "How far a log can be the one that we know."
+    "The end of what a log has in common with what the manifest knows."
     epoch, ended = epochs.end_of(known['leader_epoch'], end) if known else (-1, -1)
     if ended < 0 or ended >= known['next_offset'] or epoch_at(log, ended) <= known['leader_epoch']: return end
     return ended
@@ -171,7 +171,7 @@ def within(splits: list, seen: Seen) -> list:
 
 # %% ../../nbs/123_spark.export_plan.ipynb #7fd0fbcf
 def deleted_meanwhile(seen: Seen) -> str | None:
-    "A segment that we wanted and that is gone since we looked, if there is one."
+    "A segment that we wanted and that was deleted since we looked, if there is one."
     log = seen.source.log
     ends = [*map(segment_base, log[1:]), FOREVER]
     gone = [path for path, end in zip(log, ends) if end > seen.step.start and not os.path.exists(path)]

@@ -30,7 +30,6 @@ LIST_FIELDS = ('replicas', 'isr', 'removing_replicas', 'adding_replicas', 'eligi
 FOLD_COLUMNS = *NUMBER_FIELDS, *LIST_FIELDS, 'partition_id', 'topic_id', 'name', 'topic_name'
 ROW = np.dtype([('at', np.int64, len(LIST_FIELDS)), ('size', np.int32, len(LIST_FIELDS)),
                 ('numbers', np.int32, len(NUMBER_FIELDS))], align=True)
-ROW.itemsize
 
 # %% ../../nbs/103_spark.fold.ipynb #6827640f
 LEADER, LEADER_EPOCH, PARTITION_EPOCH, RECOVERY_STATE = range(len(NUMBER_FIELDS))
@@ -54,7 +53,7 @@ def new_rows(partitions: int) -> Rows:
 def empty_state(names: np.ndarray, # the number of the name of each topic that will be made
                 rows: Rows # room for all partitions that may come
                ) -> State:
-    "Nothing is known."
+    "A state without topics and partitions."
     topics, partitions = len(names), len(rows.keys)
     def table(n): return np.full(2 << n.bit_length(), NONE, np.int32)   # at most half of it will be taken
     return State(made=np.zeros(5, np.int64), names=names, named=np.full(topics, NONE, np.int32),
@@ -65,7 +64,7 @@ def empty_state(names: np.ndarray, # the number of the name of each topic that w
 # %% ../../nbs/103_spark.fold.ipynb #dbbc9b91
 @inlined
 def place_of(number, room):
-    "A place for a number, as if drawn by lot: its bits are stirred, and some of them taken."
+    "A place for a number: its bits are mixed by a multiplication, and some of them taken."
     stirred = np.uint64(number) * np.uint64(11400714819323198485)   # unsigned: such a product may run over
     return np.int64((stirred ^ stirred >> np.uint64(32)) & np.uint64(room - 1))
 
@@ -79,6 +78,7 @@ def topic_place(state, high, low):
         if topic < 0 or state.topic_ids[topic, 0] == high and state.topic_ids[topic, 1] == low: return place
         place = (place + 1) & len(state.topic_table) - 1
 
+# %% ../../nbs/103_spark.fold.ipynb #c31ee3c9
 @inlined
 def row_place(state, key):
     "Where in its table the key of a row is, or would be."
@@ -92,6 +92,7 @@ def row_place(state, key):
 @inlined
 def row_key(topic, partition): return np.int64(topic) << 32 | np.int64(partition) & 0xffffffff
 
+# %% ../../nbs/103_spark.fold.ipynb #7c8783e3
 @inlined
 def find_row(state, topic, partition):
     "The row of a partition, NONE if there is none."
@@ -99,6 +100,7 @@ def find_row(state, topic, partition):
     if 0 <= guess < state.made[ROW_COUNT] and state.rows.keys[guess] == key: return guess
     return np.int64(state.row_table[np.uint64(row_place(state, key))]) if state.made[STRAGGLER_COUNT] else NONE
 
+# %% ../../nbs/103_spark.fold.ipynb #c92e960f
 @inlined
 def make_row(state, topic, partition):
     "A row for a new partition."
@@ -120,6 +122,7 @@ def topic_made(state, place, high, low):
     state.topic_table[np.uint64(place)] = state.named[state.names[topic]] = topic
     state.made[TOPIC_COUNT] += 1
 
+# %% ../../nbs/103_spark.fold.ipynb #b1567c05
 @inlined
 def topic_removed(state, topic, removed):
     name = state.names[topic]
@@ -146,10 +149,11 @@ def partition_made(rows, row, buf, origin, at, size):
 # %% ../../nbs/103_spark.fold.ipynb #4e5849a7
 @inlined
 def epoch_rises(rows, row):
-    "The end of every change: its new epoch, and are there still as many directories as replicas?"
+    "Ends every change: raises the epoch, and forgets the directories if they are no longer as many as the replicas."
     rows.numbers[row, PARTITION_EPOCH] += 1
     if rows.size[row, DIRECTORIES] != rows.size[row, REPLICAS]: forget_directories(rows, row)
 
+# %% ../../nbs/103_spark.fold.ipynb #c0a1e9e6
 @inlined
 def partition_changed(rows, row, buf, origin, at, size):
     if size[LEADER] >= 0 and int32(buf, at[LEADER]) != NO_CHANGE:
@@ -223,7 +227,6 @@ def place_in(codec: Codec, name: str) -> int:
 TOPIC_ID_AT, = {place_in(cls.codec(version), 'topic_id')   # in all of them the same
                 for cls in (PartitionRecord, PartitionChangeRecord) for version in cls.VERSIONS}
 TOPIC_ID_ENDS = TOPIC_ID_AT + Uuid.size
-TOPIC_ID_AT, TOPIC_ID_ENDS
 
 # %% ../../nbs/103_spark.fold.ipynb #a0a57df7
 Values = namedtuple('Values', 'buf origin starts ends kinds programs')   # where records lie, and what they are

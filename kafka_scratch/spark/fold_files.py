@@ -58,7 +58,7 @@ def check_sums(data: np.ndarray, headers: Headers):
 
 # %% ../../nbs/104_spark.fold_files.ipynb #a66278c2
 def payloads(data: np.ndarray, headers: Headers) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    "Where the records of batches lie: in the file, or behind each other in a copy if any of them is compressed."
+    "Where the records of batches are: in the file, or in a copy if any of them is compressed."
     start, end = headers.position + HEADER_SIZE, headers.position + headers.size
     codecs = headers.attributes & CODEC_BITS
     if not codecs.any(): return data, start, end
@@ -69,17 +69,18 @@ def payloads(data: np.ndarray, headers: Headers) -> tuple[np.ndarray, np.ndarray
 
 # %% ../../nbs/104_spark.fold_files.ipynb #a6e248be
 def check_control(data: np.ndarray, headers: Headers):
-    "Refuses control batches that can't be read. Otherwise they don't matter here."
+    "Refuses control batches that can't be read. Their contents don't matter here."
     for position, size in zip(headers.position.tolist(), headers.size.tolist()):
         for record in read_records(Batch(data[position:position + size].tobytes())): control_type(record.key)
 
-# ## Where the records lie
+# ## Where the records are
 # %% ../../nbs/104_spark.fold_files.ipynb #ed1f4864
 @inlined
 def over_varint(buf, pos, end):
     while pos < end and byte(buf, pos) > 127: pos += 1
     return pos + 1
 
+# %% ../../nbs/104_spark.fold_files.ipynb #49bad839
 @inlined
 def value_span(buf, pos, end):
     "Where the value of a record starts and ends, and where the record does: beyond `end` if that makes no sense."
@@ -93,7 +94,7 @@ def value_span(buf, pos, end):
 # %% ../../nbs/104_spark.fold_files.ipynb #ef952ef6
 @lean
 def find_values(buf, start, end, count, first, starts, ends, kinds, programs):
-    "Where the bodies of all records lie, and what they are. False if that makes no sense."
+    "Where the bodies of all records are, and of which type. False if that makes no sense."
     n = 0
     for b in range(len(start)):
         pos = start[b]
@@ -111,9 +112,10 @@ def find_values(buf, start, end, count, first, starts, ends, kinds, programs):
 THREADS = min(os.cpu_count() or 1, 4)
 
 def together(*tasks) -> list:
-    "What functions return, called at the same time."
+    "Calls functions at the same time, and returns their results."
     with ThreadPoolExecutor(len(tasks)) as pool: return list(pool.map(lambda task: task(), tasks))
 
+# %% ../../nbs/104_spark.fold_files.ipynb #13b3a7eb
 def shared(work, n: int) -> list:
     "Calls `work(first, last)` for parts of `n`, one in each thread."
     cuts = np.linspace(0, n, THREADS + 1).astype(int).tolist()
@@ -121,7 +123,7 @@ def shared(work, n: int) -> list:
 
 # %% ../../nbs/104_spark.fold_files.ipynb #52757de6
 def values_of(data: np.ndarray, headers: Headers, origin: int, programs: Programs) -> Values:
-    "The records in batches: where their bodies lie, and what they are."
+    "The records in batches: where their bodies are, and of which type."
     control = headers.attributes & CONTROL != 0
     check_control(data, headers[control])
     buf, start, end = payloads(data, headers[~control])
@@ -137,7 +139,7 @@ def values_of(data: np.ndarray, headers: Headers, origin: int, programs: Program
 
 # %% ../../nbs/104_spark.fold_files.ipynb #dd81599b
 def read_file(path: str) -> np.ndarray:
-    "A file as it is now. (Mapped into memory it would come sooner; and if someone cut it off meanwhile, we'd crash.)"
+    "A file as it is now. (Not mapped: if a mapped file is cut off meanwhile, the process is killed.)"
     data = np.empty(os.path.getsize(path), np.uint8)
     def read(first, last):
         with open(path, 'rb', buffering=0) as file:

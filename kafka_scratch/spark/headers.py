@@ -21,7 +21,7 @@ from .kernel import LARGEST, MOST_MILLISECONDS, SMALLEST, as_array, byte, compil
 # %% ../../nbs/097_spark.headers.ipynb #0b226b96
 @compiled
 def hop(buf, pos, end, positions):
-    "Notes where batches start, as many as there is room for: how many, and where that stopped."
+    "Notes where batches start, as many as there is room for. Returns how many, and where it stopped."
     n = 0
     while n < len(positions) and end - pos >= CRC_STARTS:
         length = byte(buf, pos + 8) << 24 | byte(buf, pos + 9) << 16 | byte(buf, pos + 10) << 8 | byte(buf, pos + 11)
@@ -57,7 +57,7 @@ class Headers:
 
 # %% ../../nbs/097_spark.headers.ipynb #17109525
 def last_offsets(base: np.ndarray, delta: np.ndarray) -> np.ndarray:
-    "The sums, as far as there are numbers: damaged headers say anything."
+    "Base plus delta, clipped to 64 bits: a damaged header may hold any numbers."
     return base + np.clip(delta, SMALLEST - np.minimum(base, 0), LARGEST - np.maximum(base, 0))
 
 def read_headers(data: np.ndarray, positions: np.ndarray) -> Headers:
@@ -81,7 +81,7 @@ class Window:
 
 # %% ../../nbs/097_spark.headers.ipynb #e21000e1
 def scan_damage(data: np.ndarray, pos: int) -> Damage:
-    "What is wrong with the batch at `pos`, in the words of the taught reader."
+    "What is wrong with the batch at `pos`, in the words of the plain reader."
     head, offset = data[pos:pos + HEADER_SIZE].tobytes(), None
     try: batch_end(Window(head, len(data) - pos), 0)
     except DecodeError as error:
@@ -93,7 +93,7 @@ def scan_damage(data: np.ndarray, pos: int) -> Damage:
 def scan(buf, # bytes, a mapped file, an array
          start: int = 0, end: int | None = None # the part of it to look at
         ) -> tuple[Headers, Damage | None]:
-    "The headers of all batches, and what is wrong where that ended before the bytes did. No record is looked at."
+    "The headers of all batches; and if they end before the bytes do, what is wrong there. No record is read."
     data, pos, parts, n, room = as_array(buf)[:end], start, [], 1, 1 << 10
     if start < 0: raise ValueError(f'a scan starts at 0 or later, not at {start}')
     while n:
@@ -123,12 +123,12 @@ NAMES = dict(codec=[CODECS.get(n, f'codec {n}') for n in range(8)],
              timestamp_type=['CREATE_TIME', 'LOG_APPEND_TIME'])
 
 def in_headers(headers: Headers, name: str) -> np.ndarray:
-    "The values of a column, a number or a yes or no for each batch."
+    "The values of a column: a number or a boolean for each batch."
     return IN_HEADERS[name](headers) if name in IN_HEADERS else getattr(headers, name)
 
 # %% ../../nbs/097_spark.headers.ipynb #8b5c0835
 def bitmap(there: np.ndarray) -> tuple:
-    "A bit for each row, and how many rows are null: no bits at all if none is."
+    "A bit for each row, and how many rows are null; None instead of the bits if none is."
     missing = len(there) - int(np.count_nonzero(there))
     return pa.py_buffer(np.packbits(there, bitorder='little')) if missing else None, missing
 
@@ -145,12 +145,12 @@ def texts(names: list[str]) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), len(raw), [None, pa.py_buffer(ends), pa.py_buffer(b''.join(raw))], 0)
 
 def as_timestamps(milliseconds: np.ndarray) -> pa.Array:
-    "Times as Kafka counts them, as timestamps; null where they lie too far away."
+    "Kafka's milliseconds as timestamps; null where a time is too far away."
     near = (-MOST_MILLISECONDS <= milliseconds) & (milliseconds <= MOST_MILLISECONDS)
     return numbers(np.where(near, milliseconds, 0) * 1000, TIMESTAMP, near)
 
 def flags(values: np.ndarray) -> pa.Array:
-    "A column of yes and no."
+    "A column of booleans."
     bits = np.packbits(values, bitorder='little')
     return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(bits)], 0)
 

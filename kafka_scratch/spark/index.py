@@ -50,7 +50,7 @@ def next_sound(file: File, index: Index, position: int, size: int, base_offset: 
 # ### Led astray
 # %% ../../nbs/107_spark.index.ipynb #01a6b0f2
 def went_over(file: File, headers: Headers, origin: int, index: Index, size: int, base_offset: int) -> int | None:
-    "The first place where a batch starts, as the index knows, that hopping has missed."
+    "The first place where a batch starts, by the index, and that the scan has missed; None if it missed none."
     if not len(headers) or not len(index.positions): return None
     first, end = int(headers.position[0]) + origin, int(headers.position[-1] + headers.size[-1]) + origin
     inside = slice(*np.searchsorted(index.positions, [first, end]))

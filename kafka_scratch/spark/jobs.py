@@ -51,7 +51,7 @@ def make_jobs(table: str, splits: list, file_size: int) -> list[Job]:
 # ## Tasks
 # %% ../../nbs/121_spark.jobs.ipynb #d19834aa
 def cost(job: Job) -> int:
-    "How much work a job is, in bytes of records. A file costs something by itself; headers are quickly read."
+    "How much work a job is, in bytes of records. Every file costs something, and headers are quickly read."
     return (1 << 20) + job.size // (20 if job.table == 'batches' else 16 if job.table in FOLDED_TABLES else 1)
 
 # %% ../../nbs/121_spark.jobs.ipynb #4dfd3848
@@ -71,11 +71,11 @@ def share_out(jobs: list[Job], workers: int, task_size: int) -> list[list[int]]:
 # %% ../../nbs/121_spark.jobs.ipynb #96a93bef
 @dataclass(frozen=True)
 class Work:
-    "What all workers have to know."
+    "What is the same for all workers."
     staging: str
     options: dict            # table → Options
     compression: str = 'snappy'
-    watched: bool = False    # does somebody look at a progress bar?
+    watched: bool = False    # is there a progress bar?
 
 # %% ../../nbs/121_spark.jobs.ipynb #4aa94eb6
 def read_columns(options: Options) -> list[str]:
@@ -106,7 +106,7 @@ def kept_rows(path: str, end: int):
         for batch in file.iter_batches(1 << 16): yield batch.filter(pc.less(batch[place], end))
 
 def image_of(split, images: dict):
-    "What the metadata log adds up to: added up once for all tables of it in a task."
+    "The image of the metadata log, folded once for all tables of a task."
     from kafka_scratch.spark.cluster_tables import image_tables
     path, end = split.path, split.wanted.end
     if (path, end) not in images: images[path, end] = image_tables(path, None if end == FOREVER else end - 1)
@@ -134,7 +134,7 @@ class Stopped(Exception):
 
 # %% ../../nbs/121_spark.jobs.ipynb #7f8e9365
 class Note:
-    "What a worker tells while it works: rows, bytes of log, whether its task is done. At most five times a second."
+    "A worker's progress: rows, bytes of log, whether its task is done. Written at most five times a second."
     def __init__(self, work: Work):
         self.work, self.rows, self.read, self.last = work, 0, 0, 0.0
         self.path = os.path.join(work.staging, f'{uuid.uuid4().hex}.note')
@@ -162,7 +162,7 @@ class OffsetSpan:
 
 # %% ../../nbs/121_spark.jobs.ipynb #2fd67d10
 def write_job(job: Job, work: Work, images: dict, note) -> dict:
-    "Writes the file of a job. Returns what the manifest has to know of it."
+    "Writes the file of a job. Returns what goes into the manifest."
     file, span = TableFile(f'{work.staging}/{uuid.uuid4().hex}.parquet', work.compression), OffsetSpan(job.table)
     damage, schema = [], written_schema(work.options[job.table])
     for found in rows_of(job, work, images):
@@ -181,7 +181,7 @@ def write_job(job: Job, work: Work, images: dict, note) -> dict:
 
 # %% ../../nbs/121_spark.jobs.ipynb #40ac7e05
 def write_task(jobs: list[tuple[int, Job]], work: Work) -> list[dict]:
-    "Writes the files of a task. Returns what there is to tell, job by job; of damage, only the sentence."
+    "Writes the files of a task. Returns a result for each job; after damage, only the sentence about it."
     images, note, told = {}, Note(work), []
     try:
         for number, job in jobs: told.append(dict(job=number, **write_job(job, work, images, note)))

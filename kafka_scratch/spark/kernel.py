@@ -17,25 +17,25 @@ from ..log.records import LOG_APPEND_TIME
 # ## A function, compiled
 # %% ../../nbs/096_spark.kernel.ipynb #b08ba8db
 def compiled(function, **options):
-    "Compiles a function when it is first called; what came from a file is kept on disk, where there is a place."
+    "Compiles a function at its first call. One that comes from a file is cached on disk, if the disk can be written."
     from_file = os.path.isfile(function.__code__.co_filename)
     try: return numba.njit(nogil=True, cache=from_file, **options)(function)
-    except RuntimeError: return numba.njit(nogil=True, **options)(function)   # no place
+    except RuntimeError: return numba.njit(nogil=True, **options)(function)   # nowhere to cache
 
 # %% ../../nbs/096_spark.kernel.ipynb #b2875027
 def inlined(function):
-    "Compiles a small function into those that call it. It may not make arrays: nobody counts who refers to them."
+    "Compiles a small function into its callers. It may not make arrays, since references are not counted."
     return numba.njit(nogil=True, forceinline=True, _nrt=False)(function)
 
 # %% ../../nbs/096_spark.kernel.ipynb #02545719
 def lean(function):
-    "Compiles a function that makes no arrays: references to those that it is given are not counted."
+    "Compiles a function that makes no arrays: references to its arguments are not counted."
     return compiled(function, _nrt=False)
 
 # %% ../../nbs/096_spark.kernel.ipynb #7576e928
 @inlined
 def byte(buf, pos):
-    "One byte, as a number. The index is unsigned: so it can't count from the end, and nobody has to ask."
+    "One byte, as a number. The index is unsigned: it can't count from the end, so that needs no check."
     return np.int64(buf[np.uint64(pos)])
 
 # %% ../../nbs/096_spark.kernel.ipynb #1d05394c
@@ -63,7 +63,7 @@ def long_number(buf, pos, end, bits):
 # %% ../../nbs/096_spark.kernel.ipynb #56ea99dc
 @inlined
 def number(buf, pos, end, bits):
-    "The same, with a short way for what is one or two bytes long."
+    "The same as `long_number`, with a shortcut for one or two bytes."
     if pos + 1 < end:
         first, second = byte(buf, pos), byte(buf, pos + 1)
         if first < 128: return (first >> 1) ^ -(first & 1), pos + 1
@@ -109,7 +109,7 @@ RecordSpan = namedtuple('RecordSpan', 'end timestamp_delta offset_delta key key_
 
 @inlined
 def record_span(buf, pos, end):
-    "Where the parts of the record at `pos` lie. If it is no record, it ends beyond `end`."
+    "Where the parts of the record at `pos` are. If it is no record, it ends beyond `end`."
     length, body = varint(buf, pos, end)
     timestamp_delta, pos = varlong(buf, body + 1, end)
     offset_delta, pos = varint(buf, pos, end)
@@ -123,7 +123,7 @@ def record_span(buf, pos, end):
 # %% ../../nbs/096_spark.kernel.ipynb #80a61368
 @inlined
 def put_bytes(buf, start, size, data, ends, n):
-    "Copies bytes behind the `n` values that a column has already; null has none."
+    "Appends bytes to a column that has `n` values already; null has none."
     at = np.int64(ends[n])
     for i in range(np.uint64(max(size, 0))): data[np.uint64(at) + i] = buf[np.uint64(start) + i]
     ends[n + 1] = at + max(size, 0)
@@ -134,7 +134,7 @@ SMALLEST, LARGEST = np.int64(-2**63), np.int64(2**63 - 1)
 
 @inlined
 def fits(number, delta):
-    "Whether a sum fits in 64 bits. It has to be asked before adding."
+    "Whether a sum fits in 64 bits. Ask before adding."
     return number <= LARGEST - delta if delta >= 0 else number >= SMALLEST - delta
 
 # %% ../../nbs/096_spark.kernel.ipynb #b4390439
@@ -142,7 +142,7 @@ NO_TIME, MOST_MILLISECONDS = SMALLEST, (2**63 - 1) // 1000
 
 @inlined
 def microseconds(base, delta):
-    "A time and a difference to it, both in milliseconds, as microseconds; `NO_TIME` if it lies too far away."
+    "A time plus a delta, both in milliseconds, as microseconds; `NO_TIME` if that is too far away."
     time = base + delta if fits(base, delta) else LARGEST
     return time * 1000 if -MOST_MILLISECONDS <= time <= MOST_MILLISECONDS else NO_TIME
 
@@ -150,12 +150,12 @@ def microseconds(base, delta):
 # %% ../../nbs/096_spark.kernel.ipynb #b25e29f0
 Columns = namedtuple('Columns', 'offset timestamp sequence key_size key_ends key value_size value_ends value '
                                 'header_ends name_ends name content_size content_ends content')
-Copied = namedtuple('Copied', 'key value headers')   # what has to be copied
+Copied = namedtuple('Copied', 'key value headers')   # which bytes to copy: three booleans
 
 # %% ../../nbs/096_spark.kernel.ipynb #1eb3ee11
 @inlined
 def put_headers(buf, pos, end, count, out, row):
-    "The headers of a record: names and contents behind those that are there, and where the list ends."
+    "Appends the headers of a record: names, contents, and where the list ends."
     first = out.header_ends[row]
     for n in range(first, first + count):
         start, size, pos = span(buf, pos, end)
@@ -170,7 +170,7 @@ Base = namedtuple('Base', 'offset timestamp ticks sequence')   # ticks: 1 if tim
 
 @inlined
 def put_record(buf, r, end, base, out, row, wanted):
-    "One record into its row."
+    "Writes one record into its row."
     out.offset[row] = base.offset + r.offset_delta
     out.timestamp[row] = microseconds(base.timestamp, r.timestamp_delta * base.ticks)
     out.sequence[row] = (base.sequence + r.offset_delta) & 0x7fffffff if base.sequence >= 0 else -1
@@ -194,12 +194,12 @@ def walk_batch(buf, pos, end, count, base, out, row, wanted):
 # %% ../../nbs/096_spark.kernel.ipynb #6f0bd130
 Batches = namedtuple('Batches', 'source start end base_offset base_timestamp max_timestamp attributes base_sequence '
                                 'record_count rows stopped')
-IN_FILE, UNPACKED, REFUSED = 0, 1, 2   # the source of a batch: where its records lie, or that they aren't wanted
+IN_FILE, UNPACKED, REFUSED = 0, 1, 2   # the source of a batch: where its records are, or that it is left out
 
 # %% ../../nbs/096_spark.kernel.ipynb #2792a3dc
 @inlined
 def batch_base(batches, b):
-    "What the records of batch number `b` count from."
+    "What the deltas in batch number `b` are added to."
     append_time, sequence = batches.attributes[b] & LOG_APPEND_TIME, np.int64(batches.base_sequence[b])
     if append_time: return Base(batches.base_offset[b], batches.max_timestamp[b], 0, sequence)
     return Base(batches.base_offset[b], batches.base_timestamp[b], 1, sequence)

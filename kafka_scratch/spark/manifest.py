@@ -16,7 +16,7 @@ from .parquet import sync
 MANIFEST, LOCK, STAGING, ASIDE = '_manifest.json', '.lock', '.staging-', '_aside'
 
 class Refused(BadOption):
-    "Something that can't be done as it was asked for. The text is for the person who asked."
+    "Something that can't be done as it was asked for. The text is for people."
 
 # %% ../../nbs/122_spark.manifest.ipynb #a8ff0b88
 def read_manifest(out: str) -> dict | None:
@@ -36,7 +36,7 @@ def write_manifest(out: str, manifest: dict):
 
 # %% ../../nbs/122_spark.manifest.ipynb #e0a2ec35
 def move(out: str, source: str, target: str):
-    "Carries a file to its place. If it is there already, all is well."
+    "Moves a file to its place, unless it is there already."
     here, there = os.path.join(out, source), os.path.join(out, target)
     if os.path.exists(here):
         os.makedirs(os.path.dirname(there), exist_ok=True)
@@ -46,7 +46,7 @@ def move(out: str, source: str, target: str):
 
 # %% ../../nbs/122_spark.manifest.ipynb #12e28019
 def roll_forward(out: str) -> dict | None:
-    "Completes what a run has committed, and clears away what others have left behind. Returns the manifest."
+    "Completes what a run has committed, and removes what others have left in staging. Returns the manifest."
     manifest = read_manifest(out)
     if manifest and manifest['moves']:
         for source, target in manifest['moves']: move(out, source, target)
@@ -71,7 +71,7 @@ def uninterrupted():
 
 # %% ../../nbs/122_spark.manifest.ipynb #7ed7542e
 def commit(out: str, manifest: dict, moves: list):
-    "Makes it count. Once the manifest is written, there is no way back, only forward."
+    "Makes the files of a run part of the tables. Once the manifest is written, there is no way back, only forward."
     with uninterrupted():
         new = [os.path.join(out, source) for source, _ in moves if source.startswith(STAGING)]
         for path in [*new, *{os.path.dirname(path) for path in new}]: sync(path)
@@ -80,12 +80,12 @@ def commit(out: str, manifest: dict, moves: list):
 
 # %% ../../nbs/122_spark.manifest.ipynb #642d0b54
 def is_waiting(out: str, staging: str) -> bool:
-    "Does the manifest speak of files that are still in this staging directory? Then it must stay."
+    "Does the manifest list files that are still in this staging directory? Then it must stay."
     manifest = read_manifest(out)
     return manifest is not None and any(source.startswith(f'{staging}/') for source, _ in manifest['moves'])
 
 def clear_staging(staging: str):
-    "Removes a staging directory. Workers that are still at it notice, and stop."
+    "Removes a staging directory. Workers that still write to it notice, and stop."
     for _ in range(50):
         shutil.rmtree(staging, ignore_errors=True)
         if not os.path.exists(staging): break

@@ -27,6 +27,7 @@ def json_text(message: Message, version: int) -> str:
     "A message as Kafka's tools print it."
     return json.dumps(numbered(kafka_json(message, version)), ensure_ascii=False, separators=(',', ':'))
 
+# %% ../../nbs/101_spark.metadata_json.ipynb #ee69ab41
 def numbered(found: dict) -> dict:
     "JSON has no infinite number, and no NaN: those become text, as in Kafka."
     names = {'nan': 'NaN', 'inf': 'Infinity', '-inf': '-Infinity'}
@@ -49,6 +50,7 @@ LIST_FORMS = {Int32: INTEGERS, Uuid: UUIDS}
 FORM, PLACE, BYTES, DEFAULT, NAME_STARTS, NAME_ENDS = range(6)   # what a part says
 ALWAYS = -1 << 40                                                # there is no default to leave out
 
+# %% ../../nbs/101_spark.metadata_json.ipynb #919e3826
 def json_part(f: Field, slot: int, names: bytearray) -> tuple:
     "How a field is printed. Its name goes into `names`."
     is_list, start = isinstance(f.type, Array), len(names)
@@ -80,11 +82,13 @@ QUOTE, COMMA, MINUS, ZERO, BACKSLASH = b'",-0\\'
 OPEN_LIST, CLOSE_LIST, OPEN, CLOSE = b'[]{}'
 NULL, TRUE, FALSE = (as_array(word) for word in (b'null', b'true', b'false'))
 
+# %% ../../nbs/101_spark.metadata_json.ipynb #d4b44151
 @inlined
 def put_letter(out, pos, letter):
     out[np.uint64(pos)] = letter
     return pos + 1
 
+# %% ../../nbs/101_spark.metadata_json.ipynb #067ee26d
 @inlined
 def put_span(source, start, end, out, pos):
     for j in range(start, end): out[np.uint64(pos + j - start)] = source[np.uint64(j)]
@@ -115,7 +119,7 @@ def put_uuid(buf, at, pairs, out, pos):
 # %% ../../nbs/101_spark.metadata_json.ipynb #4ea10537
 @inlined
 def put_text(buf, at, count, out, pos):
-    "Plain text, or NONE if there is anything in it that needs a closer look."
+    "Plain text, or NONE if it holds anything that JSON may have to escape."
     pos = put_letter(out, pos, QUOTE)
     for j in range(at, at + count):
         letter = byte(buf, j)
@@ -147,7 +151,7 @@ def put_value(buf, at, count, form, number, pairs, out, pos):
 # %% ../../nbs/101_spark.metadata_json.ipynb #c0e9fce6
 @lean
 def put_message(buf, at, size, plan, first, last, pairs, out, pos):
-    "A record, or NONE if it has something in it that we don't write."
+    "A record, or NONE if one of its fields can't be written here."
     begin = pos = put_letter(out, pos, OPEN)
     for part in range(first, last):
         form, slot, default = plan.parts[part, FORM], plan.parts[part, PLACE], plan.parts[part, DEFAULT]
@@ -166,7 +170,7 @@ def put_message(buf, at, size, plan, first, last, pairs, out, pos):
 # %% ../../nbs/101_spark.metadata_json.ipynb #791bfff4
 @lean
 def put_messages(buf, at, size, kinds, versions, plan, pairs, out, ends, written):
-    "Records, one behind the other; and which of them were written."
+    "Records, one after the other; and which of them were written."
     for i in range(len(kinds)):
         pos = NONE
         if kinds[i] != NONE:

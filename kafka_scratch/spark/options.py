@@ -6,7 +6,7 @@
 __all__ = ['WHERE', 'SEGMENT', 'TABLES', 'FOLDED_TABLES', 'FOREVER', 'Option', 'IN_JSON', 'A_TIME', 'A_SIZE', 'ISOLATION',
            'OPTIONS', 'STREAM_OPTIONS', 'MEANT', 'Table', 'columns_in', 'BadOption', 'Options', 'words', 'yes_or_no',
            'some_names', 'some_numbers', 'a_pattern', 'a_size', 'milliseconds', 'a_time', 'some_offsets',
-           'offsets_by_partition', 'read_option', 'read_options', 'refuse_unknown', 'table_columns', 'table_schema']
+           'offsets_by_partition', 'read_option', 'refuse_unknown', 'read_options', 'table_columns', 'table_schema']
 
 # %% ../../nbs/106_spark.options.ipynb #d574930a
 import difflib, json, re
@@ -22,7 +22,7 @@ from .columns import RECORD_COLUMNS
 # ## Tables
 # %% ../../nbs/106_spark.options.ipynb #35b894be
 class Table:
-    "A table that a log directory can be read as. Columns in `extra` are there for those who ask for them by name."
+    "A table that a log directory can be read as. Columns in `extra` come only if they are named."
     def __init__(self, name: str, load, extra=()): self.name, self.load, self.extra = name, load, extra
     def __repr__(self): return f'Table({self.name}: {", ".join(self.columns)})'
     @property
@@ -32,7 +32,7 @@ class Table:
 
 # %% ../../nbs/106_spark.options.ipynb #3610632e
 def columns_in(module: str, name: str):
-    "Columns that another chapter declares; its module is imported when they are wanted."
+    "Columns that another module declares; it is imported when they are wanted."
     return lambda: getattr(import_module(f'kafka_scratch.spark.{module}'), name)
 
 # %% ../../nbs/106_spark.options.ipynb #49c18333
@@ -46,7 +46,7 @@ TABLES = {table.name: table for table in (
     Table('partitions', columns_in('cluster_tables', 'PARTITION_COLUMNS')),
     Table('configs', columns_in('cluster_tables', 'CONFIG_COLUMNS')),
     Table('brokers', columns_in('cluster_tables', 'BROKER_COLUMNS')))}
-FOLDED_TABLES = ('topics', 'partitions', 'configs', 'brokers')   # what the metadata log adds up to
+FOLDED_TABLES = ('topics', 'partitions', 'configs', 'brokers')   # folded from the metadata log
 
 # ## Options
 # %% ../../nbs/106_spark.options.ipynb #2192dd21
@@ -58,7 +58,7 @@ FOREVER = 2**63 - 1   # an offset beyond all others
 # %% ../../nbs/106_spark.options.ipynb #50111a85
 @dataclass(frozen=True)
 class Options:
-    "What is wanted, and of which table."
+    "Which table is wanted, and what of it."
     table: str = 'records'
     topics: tuple | None = None                # None: all but internal ones
     topic_pattern: str | None = None
@@ -67,11 +67,11 @@ class Options:
     ending_offsets: int | dict = LATEST        # exclusive
     starting_timestamp: int | None = None      # milliseconds
     ending_timestamp: int | None = None        # exclusive
-    committed: bool = False                    # only what is decided and was not aborted, and no control records
+    committed: bool = False                    # only committed records, and no control records
     split_size: int = 128 << 20
     check_crcs: bool = True
     on_damage: str = 'fail'
-    deleted: bool = False                      # what was deleted and is still on the disk, too
+    deleted: bool = False                      # also what was deleted and is still on the disk
     push_filters: str = 'auto'                 # may Spark tell us its filters?
 
 # %% ../../nbs/106_spark.options.ipynb #8f2c6fa7
@@ -115,7 +115,7 @@ def a_time(text: str) -> int | None:
     except ValueError: return None
 
 # %% ../../nbs/106_spark.options.ipynb #40039d6e
-def some_offsets(never: int | None): # what makes no sense here: no table begins at the latest, nor ends at the earliest
+def some_offsets(never: int | None): # an offset that makes no sense here: no table ends at the earliest
     "A reader of offsets: `earliest` or `latest`, a number for all partitions, or JSON that has one for each."
     def read(text: str):
         text, named = text.strip(), {'earliest': EARLIEST, 'latest': LATEST}
@@ -169,6 +169,21 @@ def read_option(option: Option, text):
     if value is None: raise BadOption(f'{option.name} is {option.right}, not {str(text)!r}')
     return value
 
+# %% ../../nbs/106_spark.options.ipynb #414e8a35
+MEANT = {'subscribe': 'topics', 'topic': 'topics', 'assign': 'topics', 'subscribepattern': 'topicPattern',
+         'partition': 'partitions', 'kafka.isolation.level': 'isolationLevel',
+         'startingoffsetsbytimestamp': 'startingTimestamp', 'endingoffsetsbytimestamp': 'endingTimestamp'}
+
+# %% ../../nbs/106_spark.options.ipynb #97fdce44
+def refuse_unknown(name: str):
+    "Refuses a name that is no option. (Those of streams, and the path, are read elsewhere.)"
+    if name.lower() in ('path', *STREAM_OPTIONS): return
+    known = {lower: option.name for lower, option in (OPTIONS | STREAM_OPTIONS).items()}
+    near = [MEANT.get(name.lower(), '').lower()] + difflib.get_close_matches(name.lower(), known, 1, 0.5)
+    meant = next((known[each] for each in near if each in known), None)
+    hint = f'did you mean {meant}?' if meant else f'there are {", ".join(known.values())}'
+    raise BadOption(f'there is no option {name!r}: {hint}')
+
 # %% ../../nbs/106_spark.options.ipynb #0b75cad4
 def read_options(given) -> Options:
     "Options from text, as people give them. Names in any case."
@@ -180,28 +195,13 @@ def read_options(given) -> Options:
     if {'topics', 'topic_pattern'} <= values.keys(): raise BadOption('topics and topicPattern: one of them is enough')
     return Options(**values)
 
-# %% ../../nbs/106_spark.options.ipynb #414e8a35
-MEANT = {'subscribe': 'topics', 'topic': 'topics', 'assign': 'topics', 'subscribepattern': 'topicPattern',
-         'partition': 'partitions', 'kafka.isolation.level': 'isolationLevel',
-         'startingoffsetsbytimestamp': 'startingTimestamp', 'endingoffsetsbytimestamp': 'endingTimestamp'}
-
-# %% ../../nbs/106_spark.options.ipynb #97fdce44
-def refuse_unknown(name: str):
-    "Lets a name pass that is meant for others; any other is a mistake."
-    if name.lower() in ('path', *STREAM_OPTIONS): return
-    known = {lower: option.name for lower, option in (OPTIONS | STREAM_OPTIONS).items()}
-    near = [MEANT.get(name.lower(), '').lower()] + difflib.get_close_matches(name.lower(), known, 1, 0.5)
-    meant = next((known[each] for each in near if each in known), None)
-    hint = f'did you mean {meant}?' if meant else f'there are {", ".join(known.values())}'
-    raise BadOption(f'there is no option {name!r}: {hint}')
-
 # %% ../../nbs/106_spark.options.ipynb #0ef57583
 def table_columns(options: Options) -> dict:
-    "All columns that can be asked for."
+    "All columns that can be wanted."
     quarantined = options.on_damage == 'quarantine' and options.table not in FOLDED_TABLES
     return TABLES[options.table].all_columns | (dict(damage=pa.string()) if quarantined else {})
 
 def table_schema(options: Options) -> pa.Schema:
-    "The columns of a table, if nobody says which are wanted."
+    "The columns of a table, if none are named."
     extra = TABLES[options.table].extra
     return pa.schema([(name, kind) for name, kind in table_columns(options).items() if name not in extra])

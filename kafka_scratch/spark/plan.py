@@ -28,7 +28,7 @@ from .decided import decide
 # ## Which partitions
 # %% ../../nbs/109_spark.plan.ipynb #c61c2966
 def is_wanted(source: Source, options: Options, whole_directory: bool) -> bool:
-    "Is a partition asked for?"
+    "Do the options ask for this partition?"
     if options.partitions is not None and source.partition not in options.partitions: return False
     if options.topics is not None: return source.topic in options.topics
     if options.topic_pattern is not None and not re.fullmatch(options.topic_pattern, source.topic or ''): return False
@@ -36,7 +36,7 @@ def is_wanted(source: Source, options: Options, whole_directory: bool) -> bool:
 
 # %% ../../nbs/109_spark.plan.ipynb #2500c6e0
 def is_kafkas(path: str) -> bool:
-    "Has a broker been here?"
+    "Has a broker used this directory?"
     return any(os.path.exists(os.path.join(path, name)) for name in ('meta.properties', METADATA))
 
 # %% ../../nbs/109_spark.plan.ipynb #9d9ec703
@@ -73,7 +73,7 @@ def wanted_sources(path: str, options: Options) -> list[Source]:
 # %% ../../nbs/109_spark.plan.ipynb #853766ab
 @dataclass(frozen=True)
 class Range:
-    "Offsets and times, from the first to before the end. Times in milliseconds, None where there is no limit."
+    "Offsets and times, from the first to before the end. Times are milliseconds; None where there is no limit."
     first: int = 0
     end: int = FOREVER
     start_time: int | None = None
@@ -106,7 +106,7 @@ def option_range(source: Source, options: Options) -> Range:
 
 # %% ../../nbs/109_spark.plan.ipynb #0869be66
 def check_offsets(path: str, sources: list[Source], options: Options):
-    "Refuses offsets that can't be meant: a table that begins at the end, and partitions that aren't there."
+    "Refuses offsets that make no sense: a table that begins at the end, and partitions that aren't there."
     known = {source[:2] for source in sources}
     for name, given in (('startingOffsets', options.starting_offsets), ('endingOffsets', options.ending_offsets)):
         by_topic = given if isinstance(given, dict) else {}
@@ -136,7 +136,7 @@ def is_useful(table: str, column: str, comparison: str, value) -> bool:
 
 # %% ../../nbs/109_spark.plan.ipynb #7e058b83
 def bounds(comparison: str, below: int, above: int) -> tuple[int | None, int | None]:
-    "From where, and to before where, whole numbers compare so with something that has these two as neighbours."
+    "The first whole number for which a comparison holds, and the one after the last, between two neighbours."
     return {'=': (above, below + 1), '<': (None, above), '<=': (None, below + 1),
             '>': (below + 1, None), '>=': (above, None)}[comparison]
 
@@ -148,7 +148,7 @@ def narrowed_by(found: Range, column: str, comparison: str, value) -> Range:
         if not values: return found.narrow(end=0)
         return narrowed_by(narrowed_by(found, column, '>=', min(values)), column, '<=', max(values))
     start, end = bounds(comparison, *(milliseconds(value) if isinstance(value, datetime) else (value, value)))
-    if column == 'max_timestamp': end = None   # of a batch that ends later, some records may be earlier
+    if column == 'max_timestamp': end = None   # a batch that ends later may hold earlier records
     if column in TIME_COLUMNS.values(): return found.narrow_time(start, end)
     return found.narrow(max(start or 0, 0), FOREVER if end is None else max(end, 0))
 
@@ -271,9 +271,10 @@ def plan(path: str, options: Options, filters=()) -> list[Split]:
         if wanted: splits += plan_partition(source, options, wanted)
     return splits
 
+# ## Tasks
 # %% ../../nbs/109_spark.plan.ipynb #0c6c70fe
-SMALL, MANY = 4 << 20, 64   # a task isn't worth it for less; and with that many tasks, everybody has something to do
-OPENED = 1 << 16            # to open a file takes as long as to read so much of it
+SMALL, MANY = 4 << 20, 64   # bytes: less isn't worth a task; and how many tasks keep all workers busy
+OPENED = 1 << 16            # bytes that can be read in the time that opening a file takes
 
 # %% ../../nbs/109_spark.plan.ipynb #48053211
 def pack(splits: list[Split], options: Options) -> list[list[Split]]:

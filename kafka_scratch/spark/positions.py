@@ -38,7 +38,7 @@ Held = namedtuple('Held', 'first end cut', defaults=(None,))
 def find_loss(place: tuple, # topic, partition
               wanted: int, # the offset that comes next
               held: Held | None) -> str | None:
-    "What can't be read any more, in a sentence; None if all is well."
+    "What can't be read any more, in a sentence; None if nothing is lost."
     if held is None: there = 'there is no such log any more'
     elif wanted < held.first: there = f'the log begins at {held.first} now'
     elif wanted > held.end: there = f'the log ends at {held.end} now'
@@ -53,7 +53,7 @@ def begin_at(start: dict, # (topic, partition) → the offset that comes next
              held: dict, # (topic, partition) → Held
              fail: bool = True # is a loss an error?
             ) -> dict:
-    "From where to go on in each of the partitions that there are."
+    "Where to go on in each partition that is there."
     begin = {}
     for place in sorted(start.keys() | held.keys()):
         wanted, there = start.get(place, 0), held.get(place)

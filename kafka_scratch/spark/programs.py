@@ -54,7 +54,7 @@ PLAIN, TAGGED, FLEXIBLE = range(3)                     # what the row before the
 NO_LIMIT, NONE = 0x7fffffff, -1
 
 def step_of(kind, steps: list, slot: int = NONE, tag: int = NONE) -> tuple:
-    "The step over a field of this type on the wire; where it lies is noted in `slot`, if that is not NONE."
+    "The step over a field of this type on the wire; where it is goes into `slot`, if that is not NONE."
     if kind.format: return kind.size, NONE, False, NONE, tag, slot          # nothing is counted
     if isinstance(kind, Prefixed): return 1, kind.longest, kind.nullable, NONE, tag, slot
     if kind.element.format: return kind.element.size, NO_LIMIT, kind.nullable, NONE, tag, slot
@@ -119,6 +119,7 @@ def cell(steps, row, which):
     "One number of a program."
     return np.int64(steps[np.uint64(row), np.uint64(which)])
 
+# %% ../../nbs/099_spark.programs.ipynb #a12936c5
 @inlined
 def read_field(buf, pos, end, steps, row):
     "Where a field starts, how many elements it has (-1 for null), and where it ends."
@@ -173,7 +174,7 @@ def read_tagged_fields(buf, pos, end, steps, first, tagged, at, size):
 # %% ../../nbs/099_spark.programs.ipynb #7645b13d
 @lean
 def read_struct(buf, pos, end, steps, first, at, size):
-    "Notes where the fields of a struct lie, and returns where it ends: beyond `end` if it makes no sense."
+    "Notes where the fields of a struct are, and returns where it ends: beyond `end` if it makes no sense."
     tags = first + 1 + cell(steps, first, PLAIN)
     for row in range(first + 1, tags):
         start, count, pos = read_field(buf, pos, end, steps, row)

@@ -29,7 +29,7 @@ Piece = namedtuple('Piece', 'data origin headers')   # bytes, where in the file 
 
 # %% ../../nbs/110_spark.read.ipynb #b82ddb16
 def from_file(file: File):
-    "Reads bytes at a position: an array, its place in the file, and where it ends. Fewer, if the file is shorter."
+    "A function that reads bytes at a position: an array, its place in the file, and where it ends."
     room = np.empty(0, np.uint8)
     def load(position: int, size: int) -> tuple[np.ndarray, int, int]:
         nonlocal room
@@ -43,7 +43,7 @@ def from_file(file: File):
 
 # %% ../../nbs/110_spark.read.ipynb #de4984d2
 def from_map(path: str):
-    "The same of a file that is mapped: everything at once, and nothing is copied."
+    "The same for a mapped file: everything at once, and nothing is copied."
     data = mapped(path)
     return lambda position, size: (data, 0, min(position + size, len(data)))
 
@@ -56,7 +56,7 @@ def is_growing(file: File, size: int, moment: float = 0.2) -> bool:
 
 # %% ../../nbs/110_spark.read.ipynb #22da29c2
 def pieces(split: Split, headers_only: bool = False, piece: int = PIECE):
-    "The batches of a split, some at a time; and `Damage`, after which it goes on where the index knows how."
+    "The batches of a split, some at a time; and `Damage`, after which it goes on at the next entry of the index."
     file = File(split.path)
     end, pos, size = min(split.end, file.size()), split.start, piece
     index = read_index(split.path, split.base_offset, end)
@@ -65,7 +65,7 @@ def pieces(split: Split, headers_only: bool = False, piece: int = PIECE):
     while pos is not None and pos < end:
         wanted = end - pos if closed else min(size, end - pos)
         data, origin, stop = load(pos, wanted)
-        if stop < pos + wanted: end = stop                      # somebody has cut the file off
+        if stop < pos + wanted: end = stop                      # the file was cut off
         headers, _ = scan(data, pos - origin, stop - origin)
         lost = went_over(file, headers, origin, index, end, split.base_offset)
         if lost is not None: headers = headers[headers.position + headers.size <= lost - origin]
@@ -171,7 +171,7 @@ def read_batches_of(split: Split, options: Options, columns: list[str], shape: S
 
 # %% ../../nbs/110_spark.read.ipynb #579a2ae8
 def record_reader(table: str, columns: list[str]) -> tuple:
-    "What makes rows of records, and which columns it can make. The tables of a whole split share a pool of buffers."
+    "A function that makes rows of records, and its columns. The tables of a whole split share a pool of buffers."
     if table == 'records': return partial(record_batches, pool=BufferPool(columns)), RECORD_COLUMNS
     from kafka_scratch.spark.programs import METADATA_COLUMNS
     from kafka_scratch.spark.metadata_records import metadata_batches
@@ -198,7 +198,7 @@ def read_records_of(split: Split, options: Options, columns: list[str], shape: S
 
 # %% ../../nbs/110_spark.read.ipynb #0016d3b4
 def read_folded(split: Split, options: Options, columns: list[str], shape: Shape):
-    "A table of what the metadata log adds up to, as of an offset if one is given."
+    "A table that is folded from the metadata log, up to an offset if one is given."
     from kafka_scratch.spark.cluster_tables import image_tables
     until = None if split.wanted.end == FOREVER else split.wanted.end - 1
     for made in getattr(image_tables(split.path, until), options.table).to_batches(): yield shape(made)

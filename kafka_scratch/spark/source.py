@@ -33,7 +33,7 @@ class KafkaLog(DataSource):
         with plainly():
             if 'path' not in options: raise BadOption('one path is what it takes: .load("/var/lib/kafka/data")')
             self.path, self.chosen = os.path.abspath(options['path']), read_options(options)
-            all_sources(self.path, self.chosen)   # refuses a path that is no good
+            all_sources(self.path, self.chosen)   # refuses a wrong path
 
     @classmethod
     def name(cls) -> str: return 'kafka-log'

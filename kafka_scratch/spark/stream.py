@@ -96,7 +96,7 @@ def next_offsets(reader, start: dict, limit) -> dict:
 # ## Who reads what
 # %% ../../nbs/117_spark.stream.ipynb #f18a6428
 def plan_range(followed: FollowedLog, place: tuple, start: int, end: int, options: Options) -> dict[Split, int]:
-    "The splits for a range of offsets, each with the number of its file."
+    "The splits for a range of offsets, each with the inode of its file."
     aborted = tuple(each for each in followed.aborted if each.last >= start and each.first < end)
     wanted, splits = Range(start, end, options.starting_timestamp), {}
     parts = range_bytes(followed, start, end)
@@ -111,7 +111,7 @@ def plan_range(followed: FollowedLog, place: tuple, start: int, end: int, option
 
 # %% ../../nbs/117_spark.stream.ipynb #c8af1910
 def plan_stream(reader, start: dict, end: dict) -> list[list]:
-    "What each task reads of a range: splits, each with the number of its file."
+    "What each task reads of a range: splits, each with the inode of its file."
     held, found = look_at_logs(reader), {}
     for place, a, b in readable(start, end, held, reader.stream.fail_on_data_loss):
         found |= plan_range(reader.logs[place], place, a, b, reader.stream.options)
@@ -145,7 +145,7 @@ def said_of_deleted(split: Split) -> str:
             'deleted before it could be read. With failOnDataLoss=false the query goes on without them')
 
 def read_followed(splits: list, stream: StreamOptions, columns: list[str]):
-    "The rows of some splits, each with the number of its file."
+    "The rows of some splits, each with the inode of its file."
     for split, inode in splits:
         found = still_there(split, inode, stream.options)
         if found is None and stream.fail_on_data_loss: raise DataLoss(said_of_deleted(split))

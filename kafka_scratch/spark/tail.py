@@ -123,7 +123,7 @@ def is_same_segment(tail: Tail, path: str) -> bool:
 # %% ../../nbs/116_spark.tail.ipynb #8a3b8307
 def find_cut(tail: Tail, path: str | None, newest: int # the base offset of the newest segment
             ) -> int | None:
-    "An offset from which on a log isn't what it was, now that its tail has changed; None if that means no harm."
+    "An offset from which on a log isn't what it was, now that its tail has changed; None if nothing was cut off."
     same_file = path is not None and os.stat(path).st_ino == tail.inode
     if same_file and tail.mark: return int.from_bytes(tail.mark[:8], 'big', signed=True)
     return None if tail.base < newest else tail.base

@@ -26,14 +26,14 @@ def copy_fixed(buf, at, size, out):
 
 @lean
 def copy_spans(buf, at, size, width, ends, out):
-    "The elements of each row, one behind the other."
+    "Copies the elements of each row behind those of the row before."
     for i in range(len(at)):
         start, to = np.uint64(at[i]), np.uint64(ends[i] * width)
         for j in range(np.uint64(max(size[i], 0) * width)): out[to + j] = buf[start + j]
 
 # %% ../../nbs/100_spark.values.ipynb #e5ca158e
 def ends_of(size: np.ndarray) -> np.ndarray:
-    "Where the elements of each row end, if all are in one row: `[2, -1, 3]` gives `[0, 2, 2, 5]`."
+    "Where the elements of each row end, if all are in one array: `[2, -1, 3]` gives `[0, 2, 2, 5]`."
     ends = np.zeros(len(size) + 1, np.int64)
     np.cumsum(np.maximum(size, 0), out=ends[1:])
     return ends
@@ -93,7 +93,7 @@ def fixed_values(raw: np.ndarray, declared) -> pa.Array:
     if declared is Boolean: return pa.array(raw[:, 0] != 0)
     return pa.array(raw.view('>' + declared.format)[:, 0].astype(declared.format), ARROW_TYPES[declared])
 
-# ## A column, of whatever type
+# ## A column of any type
 # %% ../../nbs/100_spark.values.ipynb #2503c9f9
 def column(buf: np.ndarray, declared, at: np.ndarray, size: np.ndarray) -> pa.Array:
     "The values of a field, from where it lies in each row."
@@ -130,7 +130,7 @@ def list_column(buf: np.ndarray, declared: Array, at: np.ndarray, size: np.ndarr
 # %% ../../nbs/100_spark.values.ipynb #dd9ff8a1
 @lean
 def read_elements(buf, at, size, steps, program, found_at, found_size):
-    "Notes where the fields of all elements of all rows lie."
+    "Notes where the fields of all elements of all rows are."
     n = 0
     for i in range(len(at)):
         pos = at[i]
