@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ENOUGH', 'PROMPT', 'FAIR_SHARE', 'peer_of', 'Acceptor', 'send', 'hang_up', 'serve', 'waits', 'give_way', 'take_turn',
-           'go_on', 'wait_for', 'answer_now', 'forget_later', 'Connection']
+           'go_on', 'wait_for', 'answer_now', 'forget_later', 'admit', 'dismiss', 'Connection']
 
 # %% ../../nbs/051_broker.connection.ipynb #9724fa33
 import asyncio, socket
@@ -16,19 +16,19 @@ from ..apis.api import Caller, Later, Refused
 # ## What connections share
 # %% ../../nbs/051_broker.connection.ipynb #23465455
 def peer_of(transport, listener: str) -> Caller:
-    "Who is it, as far as the connection itself tells?"
+    "The client, as far as the connection itself tells."
     peer = transport.get_extra_info('peername')
     return Caller(host=peer[0] if peer else 'unknown', listener=listener)
 
 class Acceptor:
-    "One listener: who is connected, and how they are answered."
+    "One listener: its connections, and how they are answered."
     def __init__(self, answer,                     # (frame, caller) → bytes or Later, as Node.answer
                  name: str = 'PLAINTEXT',          # of the listener
                  max_frame: int = MAX_FRAME,
                  note=print,                       # is told why a connection was closed
                  identify=peer_of,                 # (transport, name of the listener) → Caller
                  guard=None,                       # connection → (frame → bytes or Later)
-                 recall=None):                     # a piece of the stream → the answer, if it is known (chapter 49)
+                 recall=None):                     # a piece of the stream → the answer, if it is known
         self.answer, self.name, self.max_frame, self.note = answer, name, max_frame, note
         self.identify, self.guard, self.recall = identify, guard, None if guard else recall
         self.connections, self.choked = set(), set()   # all of them; those whose clients don't read
@@ -39,7 +39,7 @@ def send(connection, out: list[bytes]):
     if out: connection.transport.write(b''.join(out))
 
 def hang_up(connection, out: list[bytes], error: Exception):
-    "Says what there is to say, and closes. Anything but these errors is a mistake of ours, and should be seen."
+    "Sends what is ready, closes the connection, and notes why; an error that no client can cause is a mistake of ours."
     send(connection, [*out, getattr(error, 'last_words', b'')])
     theirs = isinstance(error, (DecodeError, EncodeError, Refused))
     mistake = '' if theirs else f' because of a mistake of ours, {type(error).__name__}'
@@ -49,10 +49,10 @@ def hang_up(connection, out: list[bytes], error: Exception):
 # ## Serving
 # %% ../../nbs/051_broker.connection.ipynb #85cd85df
 ENOUGH, PROMPT = 1 << 20, 0.0005   # bytes, or seconds, to collect answers before they are sent
-FAIR_SHARE = 0.01                  # seconds before others have their turn
+FAIR_SHARE = 0.01                  # seconds before it is another client's turn
 
 def serve(connection, data: bytes = b''):
-    "Takes what has arrived, and answers whole frames, in order, until it is time to stop."
+    "Takes what has arrived and answers whole frames, in order, until there is a reason to stop."
     out, size, began = [], 0, monotonic()
     send_by, handle = began + PROMPT, connection.handle
     try:
@@ -78,7 +78,7 @@ def serve(connection, data: bytes = b''):
 def waits(connection) -> bool: return connection.choked or connection.yielded or connection.later is not None
 
 def give_way(connection):
-    "Others want to be served, too: the rest of this client's requests waits for its turn."
+    "Other clients want to be served: the rest of this one's requests waits for its turn."
     connection.yielded = True
     connection.transport.pause_reading()
     asyncio.get_running_loop().call_soon(take_turn, connection)
@@ -88,7 +88,7 @@ def take_turn(connection):
     go_on(connection)
 
 def go_on(connection):
-    "Serves what waited, and listens again; unless there still is a reason to wait."
+    "Serves what waited and reads again, unless there still is a reason to wait."
     if waits(connection) or connection.transport.is_closing(): return
     serve(connection)
     ahead = connection.later and connection.reader.waiting > ENOUGH
@@ -97,13 +97,13 @@ def go_on(connection):
 
 # %% ../../nbs/051_broker.connection.ipynb #b42f9e94
 def wait_for(connection, later: Later):
-    "Answers keep their order: what comes after this one waits."
+    "Waits for an answer. Answers keep their order: the requests behind this one wait, too."
     connection.later, loop = later, asyncio.get_running_loop()
     if later.timeout is not None: connection.alarm = loop.call_later(later.timeout, answer_now, connection, later)
     later.begin(lambda: loop.call_soon(answer_now, connection, later))
 
 def answer_now(connection, later: Later):
-    "The time has come, in one way or the other; perhaps in both."
+    "It was woken, or its time is up; if both, the second call does nothing."
     if later is not connection.later: return
     forget_later(connection)
     try: send(connection, [later.response()])
@@ -115,6 +115,25 @@ def forget_later(connection):
     connection.later = connection.alarm = None
 
 # ## The connection
+# %% ../../nbs/051_broker.connection.ipynb #8bae273f
+def admit(connection):
+    "A client has connected: identify it, or close the connection before a byte of it is read."
+    acceptor, transport = connection.acceptor, connection.transport
+    acceptor.connections.add(connection)
+    try: connection.caller = acceptor.identify(transport, acceptor.name)
+    except (ValueError, Refused) as error:
+        acceptor.note(f'closed a connection: {error}')
+        return transport.abort()
+    # an answer is sent at once, and doesn't wait for others to share a packet with
+    transport.get_extra_info('socket').setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+def dismiss(connection):
+    "The connection is closed: nothing is left of it with the acceptor, the alarm or a log."
+    connection.acceptor.connections.discard(connection)
+    connection.acceptor.choked.discard(connection)
+    if connection.later: connection.later.cancel()
+    forget_later(connection)
+
 # %% ../../nbs/051_broker.connection.ipynb #d12a5324
 class Connection(asyncio.Protocol):
     "One client: frames in, answers out, in order."
@@ -122,8 +141,8 @@ class Connection(asyncio.Protocol):
         self.acceptor, self.reader = acceptor, FrameReader(acceptor.max_frame)
         self.transport = self.caller = None
         self.later = self.alarm = None          # an answer that takes a while, and when it is due
-        self.choked = self.yielded = False      # the client doesn't read; others have their turn
-        self.active, self.unsent = True, 0      # for whoever closes idle connections
+        self.choked = self.yielded = False      # the client doesn't read; it is another client's turn
+        self.active, self.unsent = True, 0      # read by the server, which closes idle connections
         self.handle = acceptor.guard(self) if acceptor.guard else self.answer
         self.recall = acceptor.recall
 
@@ -131,13 +150,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport):
         self.transport = transport
-        self.acceptor.connections.add(self)
-        try: self.caller = self.acceptor.identify(transport, self.acceptor.name)
-        except (ValueError, Refused) as error:   # nobody whom we could name: not a byte of theirs is looked at
-            self.acceptor.note(f'closed a connection: {error}')
-            return transport.abort()
-        # answers don't wait for company
-        transport.get_extra_info('socket').setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        admit(self)
 
     def data_received(self, data: bytes):
         self.active = True
@@ -161,8 +174,4 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self): return False   # the client won't send more: send what there is, and close
 
-    def connection_lost(self, error):
-        self.acceptor.connections.discard(self)
-        self.acceptor.choked.discard(self)
-        if self.later: self.later.cancel()
-        forget_later(self)
+    def connection_lost(self, error): dismiss(self)

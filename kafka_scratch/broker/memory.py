@@ -15,7 +15,7 @@ from ..wire.schema import Message
 
 # %% ../../nbs/095_broker.memory.ipynb #fefe9183
 def wait_for(node: Node, later: Later, patience: float) -> bytes:
-    "The answer that comes later, when it does."
+    "Waits for an answer that comes later."
     woken, limit = [], patience if later.timeout is None else later.timeout
     deadline = time.monotonic() + min(limit, patience)
     later.begin(lambda: woken.append(True))
@@ -29,7 +29,7 @@ def wait_for(node: Node, later: Later, patience: float) -> bytes:
 
 # %% ../../nbs/095_broker.memory.ipynb #63a6e4ed
 class MemoryConnection(Connection):
-    "A connection to a node in this process."
+    "A connection to a node in this process: what the client calls, without a socket."
     def __init__(self, node: Node, host: str, port: int, patience: float = 30.0):
         self.node = node
         super().__init__(host, port, patience)

@@ -28,13 +28,13 @@ from ..apis.fetch_sessions import Sessions
 # ## Remarks
 # %% ../../nbs/091_broker.node.ipynb #f7bdef89
 def say(text: str, stream):
-    "A line for somebody who watches; if nobody does, that is fine, too. What clients made up can't move the cursor."
+    "Prints a line; a closed stream is no error. Characters that could move a cursor are shown as escapes."
     shown = (char if char.isprintable() or char == '\n' else repr(char)[1:-1] for char in text)
     try: print(''.join(shown), file=stream, flush=True)
     except (OSError, ValueError): pass
 
 class Notes:
-    "Lines on standard error: a screenful, and then one a minute. A flood of bad clients isn't a flood of lines."
+    "Lines on standard error: so many, and then one in each pause, which counts those that weren't shown."
     def __init__(self, most: int = 20, pause: float = 60):
         self.left, self.pause, self.silent_until, self.unsaid = most, pause, 0, 0
     def __call__(self, text: str):
@@ -50,9 +50,9 @@ READ_LATE = ('num.partitions', 'default.replication.factor', 'auto.create.', 'de
              'transaction')   # how the names of such settings begin
 
 def check_settings(properties: Properties,
-                   right: dict = {} # settings that need not be looked at, if they are just so
+                   right: dict = {} # settings with these values are known to be right
                   ):
-    "Complains about settings that would be complained about when they are needed."
+    "Raises now what a wrong setting would raise when it is first needed."
     names = [name for name, (text, _) in properties.settings.items() if text != str(right.get(name))]
     for name in names:
         if name.startswith(READ_LATE) and name in OUR_TABLE: read_setting(properties, name)
@@ -65,14 +65,14 @@ JAVA_CLASSES = ('principal.builder.class', 'create.topic.policy.class.name', 'al
                 'callback.handler.class', 'ssl.engine.factory.class')
 
 def refuse_java(properties: Properties):
-    "Somebody relies on what these would forbid."
+    "Raises if a setting names a Java class: somebody relies on what that class would forbid."
     for name in properties.settings:
         if name.endswith(JAVA_CLASSES): raise properties.wrong(name, "names a Java class, and we can't run it")
 
 # ## What a node consists of
 # %% ../../nbs/091_broker.node.ipynb #f171caed
 def first_apis() -> list:
-    "What the first answers need; everything else is loaded when the port is open."
+    "The APIs that a first client asks for; all others are loaded when the port is open."
     from kafka_scratch.apis.api_versions import api_versions
     from kafka_scratch.apis.describe_topic_partitions import describe_topic_partitions
     from kafka_scratch.apis.fetch import fetch
@@ -112,13 +112,13 @@ def make_node(config: Config, right: dict = {} # settings that are known to be r
 
 # %% ../../nbs/091_broker.node.ipynb #9e892b02
 def log_defaults(node: Node, image: Image):
-    "How logs are kept: as the properties say, unless that was changed while we run."
+    "How logs are kept: as the properties say, unless a client has changed it since."
     if not image.configs: return node.config.logs
     from kafka_scratch.cluster.settings import log_defaults
     return log_defaults(node.properties, node.node_id, image)
 
 def add_authorizer(node: Node):
-    "Without one in the settings, everybody may do everything."
+    "Adds the authorizer that the settings name. Without one, everybody may do everything."
     if not node.properties.get('authorizer.class.name'): return
     from kafka_scratch.security.acls import Authorizer, read_acl_config
     rules = read_acl_config(node.properties)
@@ -127,7 +127,7 @@ def add_authorizer(node: Node):
 # ## A member of a cluster
 # %% ../../nbs/091_broker.node.ipynb #84b94e59
 def registration(node: Node) -> RegisterBrokerRecord:
-    "The record with which a broker says that it is here, and where."
+    "The record in which a broker says that it is here, and at which addresses."
     def address(host): return socket.gethostname() if not host or host in EVERYWHERE else host
     known = node.metadata_log.image.brokers.get(node.node_id)   # the controller gives the epoch: we keep the last one
     endpoints = [BrokerEndpoint(name=each.name, host=address(each.host), port=each.port,
@@ -137,7 +137,7 @@ def registration(node: Node) -> RegisterBrokerRecord:
                                 end_points=endpoints, rack=None, fenced=False)
 
 def introduce(node: Node) -> list:
-    "With this, a new cluster begins: we are here."
+    "The first records of a new cluster: its only member."
     record = registration(node)
     level = BrokerFeature(name='metadata.version', min_supported_version=1, max_supported_version=METADATA_VERSION)
     record.incarnation_id, record.broker_epoch, record.features = new_id(), 0, [level]
@@ -155,7 +155,7 @@ def load_metadata(node: Node):
         elif another or node.registered_in is None or log.image.last_offset != offset: publish(node)
 
 def publish(node: Node):
-    "What clients see from now on: the image, with ourselves in it."
+    "Makes the image, with this broker in it, the one that clients see."
     image = node.metadata_log.image
     if node.registered_in is not image:
         register_broker(image, registration(node))
@@ -166,18 +166,18 @@ def publish(node: Node):
 # ## Coordinators
 # %% ../../nbs/091_broker.node.ipynb #5e16c8a3
 def offsets_store(node: Node):
-    "Where groups are kept."
+    "The log of groups, the topic `__consumer_offsets`."
     from kafka_scratch.groups.coordinator import StateLog
     partitions, size = read_settings(node.properties, 'offsets.topic.num.partitions', 'offsets.topic.segment.bytes')
     settings = {'compression.type': 'producer', 'cleanup.policy': 'compact', 'segment.bytes': str(size)}
     return StateLog(node, OFFSETS_TOPIC, partitions, settings)
 
 def add_coordinators(node: Node):
-    "Groups and transactions, with all that is remembered of them. What was left to do for them is done."
+    "Loads groups and transactions from their logs, and finishes what a crash left undone."
     from kafka_scratch.groups.coordinator import GroupCoordinator, Timers
     from kafka_scratch.groups.offsets import keep_offsets
     from kafka_scratch.groups.heartbeat import unheeded
-    import kafka_scratch.groups.classic   # noqa: F401 (now we know what all the records mean)
+    import kafka_scratch.groups.classic   # noqa: F401 (it registers how its records are replayed)
     from kafka_scratch.transactions.coordinator import TransactionCoordinator, transaction_store
     node.timers = Timers(lambda when: node.wake(when))
     shared = node.timers, node.clock, node.properties, node.note
@@ -193,7 +193,7 @@ def add_coordinators(node: Node):
 # %% ../../nbs/091_broker.node.ipynb #070dec86
 def start_node(node: Node, listeners: list | None = None # with the ports that they got
               ):
-    "Reads what is on the disk, and mends it where it has to be."
+    "Reads what is on the disk, and repairs it where that is needed."
     config = node.config
     if listeners: node.listeners = listeners
     apart = os.path.abspath(config.metadata_dir) not in map(os.path.abspath, config.log_dirs)
@@ -213,7 +213,7 @@ def complete_node(node: Node) -> Node:
     return node
 
 def stop_node(node: Node):
-    "Leaves everything in order."
+    "Closes the logs and releases the directories."
     node.controller.close()
     end_logs(node.logs)
     if node.metadata_lock: node.metadata_lock.close()

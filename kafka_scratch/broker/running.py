@@ -6,7 +6,8 @@
 __all__ = ['FOR_TESTS', 'DIRECTORIES', 'TAKING', 'setting_name', 'setting_text', 'setting_texts', 'wanted_topics',
            'local_address', 'config_for', 'Broker', 'make_directory', 'remove_directory', 'start_broker', 'stop_broker',
            'restart_broker', 'real_paths', 'take_directories', 'release_directories', 'start_server', 'stop_server',
-           'give_up', 'default_partitions', 'add_topics', 'LoopThread', 'RunningBroker', 'running_broker']
+           'give_up', 'default_partitions', 'add_topics', 'LoopThread', 'RunningBroker', 'start_in_thread',
+           'running_broker']
 
 # %% ../../nbs/094_broker.running.ipynb #ba04ae38
 import asyncio, os, re, tempfile, threading
@@ -54,20 +55,20 @@ def wanted_topics(topics, partitions: int = 1) -> dict[str, tuple[int, dict]]:
         found[name] = int(count), settings
     return found
 
-# ## Where it is to be found
+# ## Its address
 # %% ../../nbs/094_broker.running.ipynb #08912fa0
 def local_address(listener, port: int) -> str:
-    "Where a client on this machine finds a listener: `HOST:PORT`."
+    "The address of a listener for clients on this machine: `HOST:PORT`."
     host = '127.0.0.1' if not listener.host or listener.host in EVERYWHERE else listener.host
     return f'[{host}]:{port}' if ':' in host else f'{host}:{port}'
 
-# ## What somebody wants
+# ## Its configuration
 # %% ../../nbs/094_broker.running.ipynb #a51c8b96
 FOR_TESTS = {'listeners': 'PLAINTEXT://127.0.0.1:0', 'group.initial.rebalance.delay.ms': 0,
              'offsets.topic.num.partitions': 1, 'transaction.state.log.num.partitions': 1}
 
 def config_for(settings: dict, directory: str, ports: dict[str, int]):
-    "The configuration that settings make. A listener that has had a port keeps it, so that clients find it again."
+    "The configuration from these settings. A listener that has had a port keeps it, so that clients find it again."
     config = read_config('', 'the settings', setting_texts(settings | {'log.dirs': directory}))
     again = [each._replace(port=each.port or ports.get(each.name, 0)) for each in config.listeners]
     return config._replace(listeners=again)
@@ -86,7 +87,7 @@ class Broker:
         self.settings, self.topics, self.server, self.temporary = FOR_TESTS | given, topics, None, None
         self.directory = None if directory is None else setting_text(directory)
         self.ports, self.addresses = {}, {}   # of listeners: their ports, and HOST:PORT
-        self.on_start = []                    # functions that are given the server, whenever one has been started
+        self.on_start = []                    # called with the server, whenever one has been started
 
     @property
     def bootstrap_servers(self) -> str:
@@ -155,7 +156,7 @@ def real_paths(config) -> set[str]:
     return {os.path.realpath(path) for path in [*config.log_dirs, config.metadata_dir]}
 
 def take_directories(config):
-    "Notes that directories are a broker's; or refuses, if they are another one's."
+    "Takes directories for a broker, or refuses, if another one has them."
     with TAKING:
         for path in DIRECTORIES & real_paths(config): raise ConfigError(f'{path} is the directory of another broker')
         DIRECTORIES.update(real_paths(config))
@@ -165,7 +166,7 @@ def release_directories(config):
 
 # %% ../../nbs/094_broker.running.ipynb #ea2b01e6
 async def start_server(config, topics=None) -> Server:
-    "A server that serves, with these topics; or an exception, and nothing of it is left."
+    "A server that serves, with these topics; or an exception, and nothing is left behind."
     take_directories(config)
     loop = asyncio.get_running_loop()
     handler, server = loop.get_exception_handler(), None
@@ -186,7 +187,7 @@ async def stop_server(server: Server):
     finally: release_directories(server.config)
 
 def give_up(server: Server):
-    "Lets go of whatever a server took that didn't get to serve."
+    "Releases everything that a server took before its start failed."
     for chore in server.chores: chore.cancel()
     for each in server.sockets: each.close()
     for connection in server.connections: connection.transport.abort()   # the ports were open for a moment
@@ -249,15 +250,7 @@ class RunningBroker:
     def __repr__(self):
         return f'<a broker at {self.bootstrap_servers}>' if self.server else '<a broker that is not running>'
 
-    def start(self) -> 'RunningBroker':
-        if self.server: raise RuntimeError(f'the broker at {self.bootstrap_servers} runs already')
-        if self.worker.thread: return self.restart()   # it didn't come back the last time
-        self.worker.begin()
-        try: self.worker.wait(self.broker.start())
-        except BaseException:
-            self.worker.end()
-            raise
-        return self
+    def start(self) -> 'RunningBroker': return start_in_thread(self)
 
     def stop(self):
         "Ends it; a second time does nothing."
@@ -287,11 +280,23 @@ class RunningBroker:
     def __enter__(self) -> 'RunningBroker': return self if self.worker.thread else self.start()
     def __exit__(self, *_): self.stop()
 
+# %% ../../nbs/094_broker.running.ipynb #c3f8318a
+def start_in_thread(running: RunningBroker) -> RunningBroker:
+    "Starts the thread and the broker in it; if that fails, no thread is left."
+    if running.server: raise RuntimeError(f'the broker at {running.bootstrap_servers} runs already')
+    if running.worker.thread: return running.restart()   # it didn't come back the last time
+    running.worker.begin()
+    try: running.worker.wait(running.broker.start())
+    except BaseException:
+        running.worker.end()
+        raise
+    return running
+
 # %% ../../nbs/094_broker.running.ipynb #6d58f3ac
 def running_broker(directory=None,            # where its logs are; a new one, removed at the end, if none is given
                    topics=None,               # to be there from the start: `{'orders': 3}`, or names
                    port: int | None = None,   # a free one, if none is given
                    **settings                 # of the broker, with dots or underscores: `num_partitions=6`
                   ) -> RunningBroker:
-    "A broker while a block lasts: `with running_broker() as broker:`; clients go to `broker.bootstrap_servers`."
+    "A broker for the length of a block: `with running_broker() as broker:`; its address is `broker.bootstrap_servers`."
     return RunningBroker(directory=directory, topics=topics, port=port, **settings)

@@ -27,7 +27,7 @@ def create_topic(client: Client, name: str,
                  partitions: int = -1,     # -1: as many as the cluster makes by default
                  replication: int = -1,    # copies of each; -1: as by default
                  settings: dict[str, str] = {}):
-    "Makes a topic."
+    "Creates a topic."
     configs = [CreatableTopicConfig(name=key, value=value) for key, value in settings.items()]
     topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=replication, configs=configs)
     request = CreateTopicsRequest(topics=[topic], timeout_ms=int(client.patience * 1000))
@@ -59,7 +59,7 @@ def topic_settings(client: Client, names) -> dict[str, dict[str, str | None]]:
 
 # %% ../../nbs/127_client.admin.ipynb #66aa46f5
 def led_partitions(topics) -> list[tuple[str, int]]:
-    "The partitions of topics that have a leader: of the others nobody could tell anything."
+    "The partitions of topics that have a leader: only a leader can answer for a partition."
     return [(topic.name, p.partition_index) for topic in topics for p in topic.partitions if p.leader_id >= 0]
 
 def topic_ends(client: Client, topics) -> dict[tuple[str, int], tuple[int, int]]:
@@ -85,7 +85,7 @@ GroupView = namedtuple('GroupView', 'group_id state kind assignor members')     
 MemberView = namedtuple('MemberView', 'member_id client_id client_host assignment')    # list of (topic, partition)
 
 def view_group(client: Client, group_id: str) -> GroupView:
-    "A group, and who is in it."
+    "A group: its state, its members and what they read."
     request, errors = DescribeGroupsRequest(groups=[group_id]), lambda answer: answer.groups[0].error_code
     group = ask_coordinator(client, group_id, describe_groups, request, errors).groups[0]
     unknown = group.error_code == ErrorCode.GROUP_ID_NOT_FOUND or group.group_state == 'Dead'
@@ -115,7 +115,7 @@ def view_consumer_group(client: Client, group_id: str) -> GroupView | None:
 
 # %% ../../nbs/127_client.admin.ipynb #b615bc0e
 def delete_group(client: Client, group_id: str):
-    "Deletes a group, and what it remembers. Nobody may be in it."
+    "Deletes a group and its offsets. It must be empty."
     request, errors = DeleteGroupsRequest(groups_names=[group_id]), lambda answer: answer.results[0].error_code
     answer = ask_coordinator(client, group_id, delete_groups, request, errors).results[0]
     if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND: no_such_group(client, group_id)
@@ -124,7 +124,7 @@ def delete_group(client: Client, group_id: str):
     check_done(f"the group {group_id!r} can't be deleted", answer)
 
 def set_offsets(client: Client, group_id: str, offsets: dict[tuple[str, int], int]):
-    "Lets a group go on somewhere else. Nobody may be in it."
+    "Sets the offsets of a group. It must be empty."
     code = commit_offsets(client, group_id, offsets)
     why = f'while somebody is in it: the broker says {error_name(code)}'
     if code: raise Unanswered(f"the group {group_id!r} can't be moved {why}")

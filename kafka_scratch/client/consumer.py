@@ -57,7 +57,7 @@ def fetch_all(client: Client,
 
 # %% ../../nbs/130_client.consumer.ipynb #06ebc48d
 def fetched_records(data, offset: int, committed: bool = False) -> tuple[list, int]:
-    "The records of an answer from an offset on, and the offset to go on with."
+    "The records of an answer from an offset on, and the offset to ask for next."
     left_out, found = set(), []
     aborted = sorted(data.aborted_transactions or [], key=lambda each: each.first_offset) if committed else []
     try:
@@ -65,7 +65,7 @@ def fetched_records(data, offset: int, committed: bool = False) -> tuple[list, i
             while aborted and aborted[0].first_offset <= batch.last_offset: left_out.add(aborted.pop(0).producer_id)
             producer = batch.header.producer_id
             if batch.control:
-                markers = read_records(batch)   # none, if somebody compacted it away
+                markers = read_records(batch)   # none, if it was compacted away
                 if markers and control_type(markers[0].key) == 'ABORT': left_out.discard(producer)
             elif not (batch.transactional and producer in left_out):
                 found += [each for each in read_records(batch) if each.offset >= offset]
@@ -109,14 +109,14 @@ class Consumer:
 
 # %% ../../nbs/130_client.consumer.ipynb #95c10221
 def records_of(consumer: Consumer, place: tuple[str, int], answer) -> tuple[list, int]:
-    "The records of a partition that are wanted, and the offset to go on with."
+    "The records of a partition that are wanted, and the offset to ask for next."
     try: records, after = fetched_records(check_answer(place, answer), consumer.positions[place], consumer.committed)
     except DecodeError as error: raise Unanswered(f'partition {place[1]} of {place[0]}: {error}') from None
     if consumer.ends is not None: records = [record for record in records if record.offset < consumer.ends[place]]
     return records, after
 
 def skip_deleted(consumer: Consumer, place: tuple[str, int]):
-    "What we wanted isn't there any more: old records were deleted. Goes on with the first that is."
+    "Continues with the first record that is there: those before it were deleted."
     wanted = consumer.positions[place]
     found = first_offsets(consumer.client, [place], wanted)[place]
     consumer.tell(f'partition {place[1]} of {place[0]} has no offset {wanted} any more; going on with {found}')

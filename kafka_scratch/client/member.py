@@ -25,7 +25,7 @@ from kafka_scratch.groups.classic_messages import (
     topics_in, unwrap)
 from ..groups.classic_apis import heartbeat, join_group, leave_group, sync_group
 
-# ## Who looks after us?
+# ## The coordinator
 # %% ../../nbs/126_client.member.ipynb #4bb2540a
 NOT_YET = {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 
@@ -37,7 +37,7 @@ def coordinator_of(client: Client, group_id: str) -> tuple[tuple[str, int] | Non
     return (None if found.error_code else (found.host, found.port)), found.error_code
 
 def ask_coordinator(client: Client, group_id: str, api: Api, request: Message,
-                    error=lambda answer: answer.error_code # what an answer says about itself
+                    error=lambda answer: answer.error_code # the error code in an answer
                    ) -> Message:
     "Asks the coordinator of a group; if that has moved, or isn't ready, again a bit later."
     deadline, pause = time.monotonic() + client.patience, 0.02
@@ -56,15 +56,15 @@ def ask_coordinator(client: Client, group_id: str, api: Api, request: Message,
         pause = min(2 * pause, 1.0)
 
 def refuse(group_id: str, code: int):
-    "An error that no second try would mend."
+    "Raises an error that a second try wouldn't change."
     raise Unanswered(f'the group {group_id!r}: the broker says {error_name(code) or code}')
 
-# ## How far did we come?
+# ## Offsets
 # %% ../../nbs/126_client.member.ipynb #569bd6d3
 def committed_offsets(client: Client, group_id: str,
                       partitions=None # (topic, partition) of each; None: all that the group knows
                      ) -> dict[tuple[str, int], int]:
-    "How far a group has come: the offset to go on with, for each partition where it has begun."
+    "The committed offsets of a group: where to continue, for each partition in which it has begun."
     def wanted(kind):
         if partitions is None: return None
         return [kind(name=topic, partition_indexes=numbers) for topic, numbers in grouped(partitions).items()]
@@ -83,7 +83,7 @@ def committed_offsets(client: Client, group_id: str,
 def commit_offsets(client: Client, group_id: str,
                    offsets: dict[tuple[str, int], int], # of each partition, the first one that is still to be read
                    generation: int = -1, member_id: str = '') -> int:
-    "Writes down how far a group has come. Returns the error, if the group has moved on without us."
+    "Commits offsets for a group. Returns the error, if the group has moved on without us."
     if not offsets: return 0
     def wanted(topic, n):
         offset = offsets[topic, n]
@@ -111,19 +111,20 @@ def assign_range(wanted: dict[str, list[str]], # member → the topics that it w
     for topic in sorted(counts):
         members, start = sorted(member for member in wanted if topic in wanted[member]), 0
         for at, member in enumerate(members):
-            size = counts[topic] // len(members) + (at < counts[topic] % len(members))
+            share, remainder = divmod(counts[topic], len(members))
+            size = share + 1 if at < remainder else share
             assigned[member] += [(topic, number) for number in range(start, start + size)]
             start += size
     return assigned
 
 # %% ../../nbs/126_client.member.ipynb #5e51a5e8
 def write_assignment(partitions: list[tuple[str, int]]) -> bytes:
-    "An assignment, as it is sent."
+    "An assignment as bytes."
     parts = [ConsumerPartitions(topic=topic, partitions=numbers) for topic, numbers in grouped(partitions).items()]
     return write_state(ConsumerProtocolAssignment(assigned_partitions=parts), 0)
 
 def read_assignment(data: bytes) -> list[tuple[str, int]]:
-    "An assignment, as it arrives. Nothing at all is an assignment, too."
+    "An assignment from bytes. No bytes are an empty assignment."
     found = unwrap(ConsumerProtocolAssignment, data).assigned_partitions if data else []
     return [(each.topic, number) for each in found for number in each.partitions]
 
@@ -152,7 +153,7 @@ def ask_to_join(member: Member) -> Message:
 
 # %% ../../nbs/126_client.member.ipynb #4e183f39
 def assign_all(client: Client, joined: Message) -> list[SyncGroupRequestAssignment]:
-    "Everybody's assignment, made by the one that leads."
+    "Everybody's assignment; the leader makes it."
     wanted = {member.member_id: topics_in(member.metadata) for member in joined.members}
     found = find_topics(client, {topic for topics in wanted.values() for topic in topics})
     assigned = assign_range(wanted, {name: len(topic.partitions) for name, topic in found.items()})
@@ -193,7 +194,7 @@ def send_heartbeat(member: Member) -> bool:
     return not code
 
 def commit(member: Member, offsets: dict[tuple[str, int], int]) -> bool:
-    "Writes down how far we came. False: the group has moved on without us; somebody else will read these again."
+    "Commits offsets as a member. False: the group has moved on; another member will read these records again."
     return not commit_offsets(member.client, member.group_id, offsets, member.generation, member.member_id)
 
 def leave(member: Member):

@@ -11,7 +11,7 @@ from collections import namedtuple
 from ..log.records import Record, RecordHeader, write_batch
 from .client import Client, send_batch
 
-# ## To which partition?
+# ## Which partition?
 # %% ../../nbs/129_client.producer.ipynb #e0d67bef
 def murmur2(data: bytes) -> int:
     "The hash of a key, as Java's producer has it: 32 bits, with a sign. `murmur2(b'21')` is -973932308."
@@ -27,7 +27,7 @@ def murmur2(data: bytes) -> int:
     return h - (1 << 32) if h >> 31 else h
 
 def partition_of(key: bytes, partitions: int) -> int:
-    "The partition for a key: the hash without its sign bit, and the rest of a division."
+    "The partition for a key: the hash without its sign bit, modulo the number of partitions."
     return (murmur2(key) & 0x7fffffff) % partitions
 
 # ## A batch
@@ -50,7 +50,7 @@ def batch_of(records: list[ProducerRecord], codec: int = 0) -> bytes:
 # ## The producer
 # %% ../../nbs/129_client.producer.ipynb #bdf26ef3
 class Producer:
-    "Writes records into a topic, in batches: one in the making for each partition."
+    "Writes records into a topic, in batches; one is being collected for each partition."
     def __init__(self, client: Client, topic: str, partitions: int, codec: int = 0, acks: int = -1,
                  partition: int | None = None,   # this one, whatever the key
                  batch_size: int = 1 << 19,      # bytes

@@ -16,7 +16,7 @@ from importlib import import_module
 from .. import __version__
 from .terminal import BadArgument
 
-# ## What can be typed
+# ## From words to a call
 # %% ../../nbs/144_tools.cli.ipynb #c722fa4e
 def load(where: str):
     "The function of a command, by its module here and its name: `load('serve.serve_command')`."
@@ -24,27 +24,27 @@ def load(where: str):
     return getattr(import_module(f'kafka_scratch.tools.{module}'), name)
 
 def leads_to(command: argparse.ArgumentParser, where: str):
-    "What a command runs; it is loaded when the command is used."
+    "Sets the function that a command runs; it is loaded when the command is used."
     command.set_defaults(run=lambda options: load(where)(options))
 
 def described(commands, name: str, short: str, description: str, examples: str = '') -> argparse.ArgumentParser:
-    "A command, with its help; examples come at the end of it."
+    "A command with its help, and examples at the end of that."
     epilog = f'examples:\n{examples}' if examples else None
     form = argparse.RawDescriptionHelpFormatter
     return commands.add_parser(name, help=short, description=description, epilog=epilog, formatter_class=form)
 
 # %% ../../nbs/144_tools.cli.ipynb #e013eb28
 def natural(text: str, least: int = 0) -> int:
-    "A number that isn't negative, from the command line."
+    "A whole number from `least` on, as it was typed."
     if re.fullmatch(r'\d{1,19}', text) and least <= int(text) < 2**63: return int(text)
     raise argparse.ArgumentTypeError(f'{text!r} is no number from {least} on')
 
 def positive(text: str) -> int:
-    "A number from 1 on, from the command line."
+    "A whole number from 1 on, as it was typed."
     return natural(text, 1)
 
 def seconds(text: str) -> float:
-    "A time to wait, from the command line."
+    "A number of seconds, as it was typed."
     if re.fullmatch(r'\d{1,6}(\.\d*)?', text) and float(text) > 0: return float(text)
     raise argparse.ArgumentTypeError(f'{text!r} is no number of seconds')
 
@@ -86,7 +86,7 @@ def add_tiny(commands):
 # ### Commands for any Kafka
 # %% ../../nbs/144_tools.cli.ipynb #4d0f3bd8
 def asks_cluster(command: argparse.ArgumentParser, where: str):
-    "The same for a command that talks to a cluster, with the options that all of these have."
+    "As `leads_to`, for a command that talks to a cluster, with the options that all of these have."
     command.add_argument('-b', '--bootstrap-server', default='localhost:9092', metavar='HOST:PORT', help=
         'a broker of the cluster, or several with commas between them (default: localhost:9092)')
     command.add_argument('--command-config', metavar='FILE', help=
@@ -100,7 +100,7 @@ def asks_cluster(command: argparse.ArgumentParser, where: str):
     command.set_defaults(run=run)
 
 def connect_for(path: str | None):
-    "What makes connections to brokers, as a client's properties file wants it."
+    "What makes connections to brokers, as a client's properties file says."
     from kafka_scratch.client.client import Connection
     if path is None: return Connection
     from kafka_scratch.cluster.properties import ConfigError
@@ -352,7 +352,7 @@ def add_table_choices(tables):
 
 # %% ../../nbs/144_tools.cli.ipynb #3e97e0c1
 def parser() -> argparse.ArgumentParser:
-    "What can be typed, and the help for it."
+    "The parser of all commands, with their help."
     top = argparse.ArgumentParser(
         'kafka-scratch',
         description='Kafka, written to be read: a broker, a client, and tools to look at their bytes.')
@@ -365,12 +365,12 @@ def parser() -> argparse.ArgumentParser:
 # ## Among other programs
 # %% ../../nbs/144_tools.cli.ipynb #bd1de506
 def replace_missing_streams():
-    "Streams that were closed before we began."
+    "Opens /dev/null in place of streams that were closed before we began."
     for name, mode in (('stdin', 'r'), ('stdout', 'w'), ('stderr', 'w')):
         if getattr(sys, name) is None: setattr(sys, name, open(os.devnull, mode))
 
 class Terminated(KeyboardInterrupt):
-    "Like Ctrl-C, but from somebody else."
+    "Like Ctrl-C, but by SIGTERM."
 
 def end_soon(*_): raise Terminated
 

@@ -25,7 +25,7 @@ def out_bytes():
     return SimpleOut()
 
 class SimpleOut:
-    "Standard output where there are no bytes, as in a notebook."
+    "Standard output that takes only text, as in a notebook."
     def write(self, data: bytes): sys.stdout.write(data.decode('utf-8', 'backslashreplace'))
     def flush(self): sys.stdout.flush()
 
@@ -64,7 +64,7 @@ def print_some(consumer: Consumer, printer: Printer, max_wait_ms: int = 500):
 # ## The command
 # %% ../../nbs/134_tools.consume.ipynb #a914bb14
 def start_reading(consumer: Consumer, positions: dict, follow: bool):
-    "Begins, and finds out where to stop: where the partitions end now."
+    "Assigns positions, and where to stop: where the partitions end now, or never."
     if follow or not positions: return consumer.assign(positions, None if follow else {})
     latest = dict.fromkeys(positions, LATEST)
     consumer.assign(positions, find_offsets(consumer.client, latest, consumer.isolation_level))

@@ -63,9 +63,10 @@ def describe_command(options) -> int:
 
 # %% ../../nbs/136_tools.groups.ipynb #d1ccaa82
 def group_text(group: dict) -> str:
-    "A group, for people."
+    "A group as text, with a table of its partitions."
     count, lags = len(group['members']), [row['lag'] for row in group['partitions'] if row['lag'] is not None]
-    line = f'{group["group"]}: {group["state"]}, {group["type"]}, {count} member{"s" * (count != 1)}'
+    noun = 'member' if count == 1 else 'members'
+    line = f'{group["group"]}: {group["state"]}, {group["type"]}, {count} {noun}'
     if group['assignor']: line += f', {group["assignor"]}'
     if lags: line += f', {sum(lags):,} behind'
     rows = [[row['topic'], str(row['partition']), row['committed'], row['end'], row['lag'], row['client'] or '-']
@@ -83,7 +84,7 @@ def delete_command(options) -> int:
 
 # %% ../../nbs/136_tools.groups.ipynb #f605b0b7
 def reset_command(options) -> int:
-    "Lets a group go on somewhere else."
+    "Lets a group continue somewhere else."
     if options.since is None and options.start is None:
         raise BadArgument('where to? --to beginning, --to end, --to OFFSET, or --since TIME')
     start, since = begin_where(options)

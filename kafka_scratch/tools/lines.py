@@ -12,7 +12,7 @@ from datetime import datetime
 from ..client.producer import ProducerRecord
 from .terminal import harmless, json_text
 
-# ## What a line says
+# ## From a line to a record
 # %% ../../nbs/132_tools.lines.ipynb #e3d45c5b
 class BadLine(ValueError):
     "A line that isn't a record."
@@ -24,7 +24,7 @@ def as_json(data: bytes | None) -> str | dict | None:
     except UnicodeDecodeError: return {'hex': bytes(data).hex()}
 
 def from_json(value) -> bytes | None:
-    "And back. What is neither text nor `{'hex': …}` is taken as JSON that somebody wants to store."
+    "Bytes from JSON; a value that is neither text nor `{'hex': …}` is stored as JSON itself."
     if value is None: return None
     if isinstance(value, str): return value.encode()
     if isinstance(value, dict) and list(value) == ['hex']: return bytes.fromhex(value['hex'])
@@ -57,17 +57,17 @@ def parse_line(line: bytes, form: str, separator: bytes = b'\t', null: bytes | N
     if null is None: return record
     return record._replace(**{name: None for name in ('key', 'value') if getattr(record, name) == null})
 
-# ## How a record is shown
+# ## From a record to a line
 # %% ../../nbs/132_tools.lines.ipynb #119da714
 def for_terminal(data: bytes) -> bytes:
     "Bytes that do no harm to a terminal: `for_terminal(b'\\x1b[2J')` shows the escape as `\\x1b`."
     return harmless(data.decode('utf-8', 'backslashreplace')).encode()
 
 def when(timestamp: int) -> str:
-    "A time for people, to the millisecond, in local time."
+    "A time as text, to the millisecond, in local time."
     if timestamp < 0: return '-'
     try: return datetime.fromtimestamp(timestamp / 1000).isoformat(' ', 'milliseconds')
-    except (ValueError, OverflowError, OSError): return f'{timestamp} ms'   # the year 300,000: clients like to joke
+    except (ValueError, OverflowError, OSError): return f'{timestamp} ms'   # after the year 9999
 
 # %% ../../nbs/132_tools.lines.ipynb #106ccad4
 def show_record(place, record, form: str, separator: bytes = b'\t', null: bytes = b'null',

@@ -42,7 +42,7 @@ def arriving(stream, pause: float = 0.05):
 
 # %% ../../nbs/133_tools.produce.ipynb #1fff9809
 class Counter:
-    "How many records have been sent: a line on the terminal of errors, if somebody looks there and doesn't type."
+    "How many records have been sent: a line on standard error, if that is a terminal and the input isn't."
     def __init__(self, stdin): self.seen = is_terminal(sys.stderr) and not stdin.isatty()
     def show(self, text: str):
         if self.seen: print('\r' + text.ljust(30), end='\r', file=sys.stderr, flush=True)
@@ -66,7 +66,7 @@ def send_lines(stdin, to_record, producer: Producer, counter):
 
 # %% ../../nbs/133_tools.produce.ipynb #1d299d73
 def record_reader(options):
-    "A function that makes a record of a line, as the command line wants it."
+    "A function that makes a record of a line, as the options say."
     fixed, key = [read_header(text) for text in options.header], as_typed(options.key)
     separator, null = unescaped(options.separator), as_typed(options.null)
     if options.format == 'key-value' and not separator: raise BadArgument('--separator takes at least one character')
@@ -77,7 +77,7 @@ def record_reader(options):
     return to_record
 
 def produce_command(options, stdin=None) -> int:
-    "Writes what comes in, line by line, into a topic."
+    "Writes the lines of standard input into a topic."
     stdin = stdin or sys.stdin.buffer
     codec = {name: code for code, name in CODECS.items()}[options.compression]
     acks = {'all': -1, '1': 1}[options.acks]
@@ -88,6 +88,6 @@ def produce_command(options, stdin=None) -> int:
         producer = Producer(client, topic.name, len(topic.partitions), codec, acks, options.partition)
         if stdin.isatty(): tell(f'each line becomes a record of {topic.name}; end with Ctrl-D')
         send_lines(stdin, to_record, producer, Counter(stdin))
-    count = f'{producer.sent:,} record{"s" * (producer.sent != 1)}'
-    if is_terminal(sys.stderr): tell(f'{count} written to {topic.name}')
+    noun = 'record' if producer.sent == 1 else 'records'
+    if is_terminal(sys.stderr): tell(f'{producer.sent:,} {noun} written to {topic.name}')
     return 0

@@ -36,7 +36,7 @@ def settings_of(config) -> dict[str, str]:
 # ## The fixtures
 # %% ../../nbs/137_tools.pytest_plugin.ipynb #2dc0ef64
 def broker_for(config, topics=None, **settings):
-    "A broker for as long as a fixture lasts."
+    "A broker for the life of a fixture."
     from kafka_scratch.broker.running import running_broker, setting_name
     own = {setting_name(name): value for name, value in settings.items() if name not in ('directory', 'port')}
     rest = {name: value for name, value in settings.items() if name in ('directory', 'port')}

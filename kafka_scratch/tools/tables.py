@@ -14,7 +14,7 @@ from ..log.reader import Damaged
 
 # %% ../../nbs/143_tools.tables.ipynb #8642483a
 def spark_chapters():
-    "The chapters that `tables` needs; a sentence, if what *they* need isn't installed."
+    "The modules that `tables` needs; an error with a sentence if Spark isn't installed."
     try:
         if find_spec('pyspark') is None: raise ImportError(name='pyspark')
         from kafka_scratch.spark import export, session
@@ -25,7 +25,7 @@ def spark_chapters():
 
 # %% ../../nbs/143_tools.tables.ipynb #d533b73e
 def start_spark(options):
-    "A session, as the command line wants it."
+    "A Spark session, as the options say."
     export, session = spark_chapters()
     try: spark = session.get_session(options.master)
     except (session.NoJava, session.MissingSetting) as error: raise BadArgument(str(error)) from None
@@ -34,7 +34,7 @@ def start_spark(options):
     return spark
 
 def hush(spark):
-    "What goes wrong is told by us, in a sentence. Without a handler, Python would print what libraries log."
+    "Silences Spark: what goes wrong, we say ourselves. Without a handler, Python would print what libraries log."
     logging.getLogger().addHandler(logging.NullHandler())
     with contextlib.suppress(Exception):   # a distant session has no context
         spark.sparkContext.setLogLevel('OFF')
@@ -77,13 +77,13 @@ def table_options(options) -> dict:
     return {name: value for name, value in typed.items() if value is not None}
 
 def tell_failure(error: Exception, verbose: bool) -> int:
-    "Why a run failed: in a sentence, or in all that Spark has to say."
+    "Why a run failed: in a sentence, and if `verbose` with all that Spark says."
     print(f'kafka-scratch: {error}', file=sys.stderr)
     if verbose and error.__cause__: print(error.__cause__, file=sys.stderr)
     return 1
 
 def tell_summary(summary, seconds: float, as_json: bool):
-    "What was written, for people or for machines."
+    "What was written, as text or as JSON."
     for note in summary.notes: print(f'kafka-scratch: {note}', file=sys.stderr)
     tables = {name: written._asdict() for name, written in summary.tables.items()}
     found = dict(out=summary.out, run=summary.run, tables=tables, notes=summary.notes, seconds=round(seconds, 3))

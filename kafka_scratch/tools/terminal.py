@@ -58,7 +58,7 @@ def as_typed(text: str | None) -> bytes | None:
     return None if text is None else os.fsencode(text)
 
 def unescaped(text: str) -> bytes:
-    "Text from a command line, with `\\t` and the like as what they stand for."
+    "Text from a command line, with `\\t` and the like replaced by what they mean."
     meant = {b't': b'\t', b'n': b'\n', b'0': b'\0', b'\\': b'\\'}
     byte = lambda found: bytes.fromhex(found[1][1:].decode()) if found[1][:1] == b'x' else meant[found[1]]
     return re.sub(rb'\\(t|n|0|\\|x[0-9a-fA-F]{2})', byte, as_typed(text))
