@@ -28,7 +28,7 @@ TOPIC_SETTINGS = {field.replace('_', '.'): field for field in LogConfig._fields}
 
 # %% ../../nbs/045_cluster.logs.ipynb #b1fc2d0e
 def topic_config(settings: dict[str, str], defaults: LogConfig) -> LogConfig:
-    "How a topic's logs are kept: what its own settings say, and the broker's for the rest."
+    "The settings of a topic's logs: its own, and the broker's for the rest."
     changes = {}
     for name, field in TOPIC_SETTINGS.items():
         if name not in settings: continue
@@ -41,7 +41,7 @@ def topic_config(settings: dict[str, str], defaults: LogConfig) -> LogConfig:
 # %% ../../nbs/045_cluster.logs.ipynb #316f4e41
 Hosted = namedtuple('Hosted', 'log error leader leader_epoch in_sync looked',
                     defaults=(None, ErrorCode.NONE, -1, -1, 0, 0))
-RETRY = 10_000   # milliseconds after which we look again at a log that couldn't be opened
+RETRY = 10_000   # milliseconds until we try again to open a log that couldn't be opened
 
 # %% ../../nbs/045_cluster.logs.ipynb #d2d038e0
 class Logs:
@@ -50,19 +50,19 @@ class Logs:
         self.directories, self.note = [LogDir(path, note) for path in paths], note
         self.node_id, self.defaults, self.flusher = node_id, defaults, Flusher()
         self.image = Image()      # the metadata
-        self.hosted = {}          # (topic id, partition) → Hosted: what was found out since they changed
-        self.topics = {}          # by id, before they changed: to see which were deleted
+        self.hosted = {}          # (topic id, partition) → Hosted: a cache, emptied when they change
+        self.topics = {}          # by id, before the last change: to see which were deleted
         self.to_be_deleted = []   # directories of deleted topics, and when to remove them
         self.to_be_renamed = []   # logs of deleted topics whose directories couldn't be renamed yet
-        self.complaints = {}      # directory name → what was said about a log that can't be opened
-        self.defaults_of = None   # a function of the image, where that has settings for all topics, too
+        self.complaints = {}      # directory name → what was reported about a log that can't be opened
+        self.defaults_of = None   # a function of the image that gives the defaults, if it has settings for all topics
         self.now = lambda: time.time_ns() // 1_000_000
 
     def find(self, topic: Topic, number: int) -> Hosted:
-        "What we know of a partition: its log, or why we don't have it."
+        "The log of a partition, or why we don't have it."
         found = self.hosted.get((topic.topic_id, number))
         bad = found is not None and found.error == ErrorCode.KAFKA_STORAGE_ERROR
-        if found is None or bad and self.now() - found.looked >= RETRY:   # somebody may have mended it
+        if found is None or bad and self.now() - found.looked >= RETRY:   # it may have been repaired
             found = self.hosted[topic.topic_id, number] = find_hosted(self, topic, number)
         return found
 
@@ -78,19 +78,19 @@ class Logs:
 
 # %% ../../nbs/045_cluster.logs.ipynb #025eb57e
 def directory_of(logs: Logs, name: str) -> LogDir | None:
-    "The log directory in which a partition has its own."
+    "The log directory that has a partition; None if none has."
     return next((directory for directory in logs.directories if os.path.isdir(directory.file(name))), None)
 
 # %% ../../nbs/045_cluster.logs.ipynb #abb6cce8
 def owner_of(path: str) -> bytes | None:
-    "The topic to which a partition's directory belongs. An empty note (a crash came too early) doesn't say."
+    "The id of the topic to which a partition's directory belongs. None: no file, or an empty one (after a crash)."
     try: size = os.path.getsize(os.path.join(path, 'partition.metadata'))
-    except FileNotFoundError: return None   # and no other error: a file that we can't see isn't one that isn't there
+    except FileNotFoundError: return None   # only this error: a file that can't be read is not a missing file
     return read_partition_metadata(path) if size else None
 
 # %% ../../nbs/045_cluster.logs.ipynb #bae98f7f
 def open_hosted(logs: Logs, topic: Topic, number: int) -> PartitionLog:
-    "The log of a partition that we lead; made, if it is new."
+    "The log of a partition that we lead; created if it is new."
     name, config = f'{topic.name}-{number}', logs.config_of(topic.name)
     directory = directory_of(logs, name)
     if directory and owner_of(directory.file(name)) not in (None, topic.topic_id):
@@ -115,7 +115,7 @@ def find_hosted(logs: Logs, topic: Topic, number: int) -> Hosted:
         return known._replace(error=ErrorCode.KAFKA_STORAGE_ERROR, looked=logs.now())
 
 def note_once(logs: Logs, name: str, error: Exception):
-    "Says why a log can't be opened: once, however often somebody asks for it."
+    "Reports why a log can't be opened: once, however often it is asked for."
     text = f"the log of {name} can't be opened: {error}"
     if logs.complaints.get(name) != text: logs.note(text)
     logs.complaints[name] = text
@@ -123,7 +123,7 @@ def note_once(logs: Logs, name: str, error: Exception):
 # ### The metadata change
 # %% ../../nbs/045_cluster.logs.ipynb #b89ff23d
 def set_image(logs: Logs, image: Image):
-    "The metadata have changed: leaders may have moved, settings may be others, topics may be gone."
+    "The metadata have changed: leaders, settings, deleted topics."
     if logs.defaults_of: logs.defaults = logs.defaults_of(image)
     notice_deletions(logs, image)
     before, logs.image, logs.hosted = logs.hosted, image, {}
@@ -132,7 +132,7 @@ def set_image(logs: Logs, image: Image):
             for one in list(old.log.waiting): one.wake()
 
 def still_leads(logs: Logs, topic_id: bytes, number: int, old: Hosted) -> bool:
-    "Has a partition the leader that it had, in the same epoch?"
+    "Does a partition still have the same leader and leader epoch?"
     topic = logs.image.topics_by_id.get(topic_id)
     if topic is None or number not in topic.states: return False
     found = logs.find(topic, number)
@@ -149,28 +149,28 @@ def notice_deletions(logs: Logs, image: Image):
 # ### What the broker writes for itself
 # %% ../../nbs/045_cluster.logs.ipynb #12aea5d3
 def append_own(logs: Logs, hosted: Hosted, batch: bytes, now: int) -> int:
-    "Stores a batch of the broker's own, as safely as its topic wants it. Returns the offset of its first record."
+    "Appends a batch of the broker's own, and syncs it if its topic wants that. Returns the offset of its first record."
     log, batch = hosted.log, bytearray(batch)
     offset = append(log, batch, HEADER.read(batch, 0)[0], hosted.leader_epoch, now)
     if log.unflushed >= log.config.flush_messages: flush_now(logs, log)
     return offset
 
 def flush_now(logs: Logs, log: PartitionLog):
-    "Syncs a log before anything else happens. Raises StorageError if the disk refuses."
+    "Syncs a log at once. Raises StorageError if the disk refuses."
     flush = sync_now(log)
     if not logs.flusher.at_work: end_flush(log, flush)
-    else: logs.flush(log, lambda log, error: None)   # it may be at this very log: its next round counts ours, too
+    else: logs.flush(log, lambda log, error: None)   # it may be syncing this very log: its next round covers this batch, too
 
 # ## The same name, another topic
 # %% ../../nbs/045_cluster.logs.ipynb #458f3558
 def aside_name(name: str, why: str) -> str:
-    "A name for a directory that is out of the way: `orders-0.<32 digits>-stray`. File systems allow 255 characters."
+    "A new name for a directory: `orders-0.<32 digits>-stray`. At most 255 characters, as file systems want it."
     topic, number = topic_partition(name)
     rest = f'-{number}.{os.urandom(16).hex()}-{why}'
     return topic[:255 - len(rest)] + rest
 
 def set_aside(directory: LogDir, name: str):
-    "Renames the directory of another topic, which had the same name once. It is kept, but out of the way."
+    "Renames the directory of an older topic of the same name. It is kept."
     aside = aside_name(name, 'stray')
     forget_partition(directory, name)
     os.rename(directory.file(name), directory.file(aside))
@@ -179,13 +179,13 @@ def set_aside(directory: LogDir, name: str):
 # ## A topic is deleted
 # %% ../../nbs/045_cluster.logs.ipynb #8ce726b7
 def delete_logs(logs: Logs, topic: Topic):
-    "A topic was deleted: its logs are closed, and their directories are renamed, to be removed later."
+    "A topic was deleted: renames the directories of its logs, to be removed later."
     for directory in logs.directories:
         for number in topic.states:
             rename_deleted(logs, directory, f'{topic.name}-{number}', topic.topic_id, logs.note)
 
 def rename_deleted(logs: Logs, directory: LogDir, name: str, topic_id: bytes, note=lambda text: None):
-    "Renames the directory of a log whose topic was deleted. If that fails, it is tried again at the next look."
+    "Renames the directory of a log whose topic was deleted. If that fails, `remove_deleted` tries again."
     try:
         if not os.path.isdir(directory.file(name)) or owner_of(directory.file(name)) not in (None, topic_id): return
         deleted = directory.file(aside_name(name, 'delete'))
@@ -199,7 +199,7 @@ def rename_deleted(logs: Logs, directory: LogDir, name: str, topic_id: bytes, no
         logs.to_be_deleted.append((logs.now() + config.file_delete_delay_ms, deleted))
 
 # %% ../../nbs/045_cluster.logs.ipynb #dcc79970
-def remove_deleted(logs: Logs, remove=lambda path: shutil.rmtree(path, ignore_errors=True), most: int = 50 # at a look
+def remove_deleted(logs: Logs, remove=lambda path: shutil.rmtree(path, ignore_errors=True), most: int = 50 # in one call
                   ) -> int:
     "Removes directories of deleted topics whose time has come. Returns how many."
     again, logs.to_be_renamed = logs.to_be_renamed, []
@@ -213,7 +213,7 @@ def remove_deleted(logs: Logs, remove=lambda path: shutil.rmtree(path, ignore_er
 # ## New partitions
 # %% ../../nbs/045_cluster.logs.ipynb #e3f28bbd
 def make_logs(logs: Logs, topic: Topic, numbers):
-    "Makes the directories of new partitions that we lead, each with an empty segment."
+    "Creates the directories of new partitions that we lead, each with an empty segment."
     several = len(logs.directories) > 1
     counts = {directory: len(partition_names(directory)) if several else 0 for directory in logs.directories}
     for number in numbers:
@@ -223,10 +223,10 @@ def make_logs(logs: Logs, topic: Topic, numbers):
         try: make_partition(directory, f'{topic.name}-{number}', topic.topic_id)
         except OSError as error: logs.note(f"the log of {topic.name}-{number} can't be made: {error}")
 
-# ## Coming and going
+# ## Start and shutdown
 # %% ../../nbs/045_cluster.logs.ipynb #fb8622d9
 def recover_logs(logs: Logs, directory: LogDir):
-    "Opens all logs of a directory that wasn't left in order: that is what mends them."
+    "Opens, and thereby recovers, all logs of a directory after an unclean shutdown."
     for name in partition_names(directory):
         try:
             if not segments(directory.file(name)): continue
@@ -237,8 +237,8 @@ def recover_logs(logs: Logs, directory: LogDir):
 
 # %% ../../nbs/045_cluster.logs.ipynb #393e2692
 def begin_logs(logs: Logs):
-    "Takes the directories, and recovers the logs in those that weren't left in order."
-    for directory in logs.directories: take_directory(directory)   # all of them, or nothing is touched in any
+    "Locks the directories, and recovers the logs in those whose shutdown wasn't clean."
+    for directory in logs.directories: take_directory(directory)   # all of them, before any is changed
     for directory in logs.directories:
         begin_directory(directory)
         leftovers = filter(re.compile(r'.+-\d+\.[0-9a-f]{32}-delete').fullmatch, os.listdir(directory.path))
@@ -248,22 +248,22 @@ def begin_logs(logs: Logs):
 
 # %% ../../nbs/045_cluster.logs.ipynb #0876d179
 def end_logs(logs: Logs):
-    "Leaves the directories in order. One where that fails isn't marked as clean, so that the next start mends it."
+    "Shuts the directories down. One where that fails isn't marked as clean, so the next start recovers it."
     us = logs.image.brokers.get(logs.node_id)
     for directory in logs.directories:
         try: leave_directory(directory, us.broker_epoch if us else -1)
         except OSError as error: logs.note(f"{directory.path} can't be left in order: {error}")
 
-# ## Chores
+# ## Now and then
 # %% ../../nbs/045_cluster.logs.ipynb #aeb86625
 EXPIRATION = 24 * 3600_000   # milliseconds after which a silent producer is forgotten
 
 def remove_old(logs: Logs) -> int:
-    "Removes what is too old, or too much, in every log. Returns how many segments that were."
+    "Applies retention to every open log. Returns how many segments were removed."
     removed = 0
     for log in logs.opened():
-        if log.topic not in logs.image.topics: continue   # not ours to judge
-        log.config = logs.config_of(log.topic)   # nobody may have looked at it since its settings changed
+        if log.topic not in logs.image.topics: continue   # its settings are unknown
+        log.config = logs.config_of(log.topic)   # they may have changed since the last `find`
         log.producers.expire(logs.now() - EXPIRATION)
         try: removed += retain(log, logs.now())
         except (OSError, ValueError) as error: logs.note(f"can't remove old segments of {log.directory}: {error}")
@@ -271,7 +271,7 @@ def remove_old(logs: Logs) -> int:
 
 # %% ../../nbs/045_cluster.logs.ipynb #f86ac0c3
 def flush_late(logs: Logs):
-    "Starts a flush of logs that waited for one as long as they may, and of those with finished segments."
+    "Starts a flush of logs that have waited for `flush.ms`, and of those with unsynced finished segments."
     for log in logs.opened():
         late = log.dirty_since is not None and logs.now() - log.dirty_since >= log.config.flush_ms
         if not late and log.recovery_point >= log.active.base_offset: continue

@@ -16,11 +16,11 @@ from ..cluster.properties import Properties, read_choice
 
 # %% ../../nbs/085_security.acls.ipynb #b029cf34
 class PatternType:
-    "How the name in a rule, or in a question about rules, is meant."
+    "How the name in a rule, or in a filter for rules, is meant."
     UNKNOWN, ANY, MATCH, LITERAL, PREFIXED = range(5)
 
 class PermissionType:
-    "What a rule does; or, in a question about rules, what it should do."
+    "What a rule does; in a filter, what the rules that are asked for do."
     UNKNOWN, ANY, DENY, ALLOW = range(4)
 
 EVERYBODY, ANYWHERE, EVERY_NAME = 'User:*', '*', '*'
@@ -32,28 +32,28 @@ IMPLIED = {Operation.DESCRIBE: {Operation.READ, Operation.WRITE, Operation.DELET
 
 # %% ../../nbs/085_security.acls.ipynb #b05e2f5e
 def covers(rule: AccessControlEntryRecord, operation: int) -> bool:
-    "Is a rule about this operation?"
+    "Does a rule apply to this operation?"
     if rule.operation in (Operation.ALL, operation): return True
     return rule.permission_type == PermissionType.ALLOW and rule.operation in IMPLIED.get(operation, ())
 
 # %% ../../nbs/085_security.acls.ipynb #cca9549f
 def concerns(rule: AccessControlEntryRecord, caller: Caller) -> bool:
-    "Is a rule about this caller?"
+    "Does a rule apply to this caller?"
     return rule.principal in (EVERYBODY, caller.principal) and rule.host in (ANYWHERE, caller.host)
 
 # %% ../../nbs/085_security.acls.ipynb #f31fc13d
-def decide(rules: list[AccessControlEntryRecord], # those that speak of the resource
-           caller: Caller, operation: int, otherwise: bool = False # the answer if no rule speaks of the resource
+def decide(rules: list[AccessControlEntryRecord], # those for the resource
+           caller: Caller, operation: int, otherwise: bool = False # the answer if the resource has no rules
           ) -> bool:
     "May the caller do this?"
-    spoken = {rule.permission_type for rule in rules if concerns(rule, caller) and covers(rule, operation)}
-    if PermissionType.DENY in spoken: return False
-    return PermissionType.ALLOW in spoken or otherwise and not rules
+    found = {rule.permission_type for rule in rules if concerns(rule, caller) and covers(rule, operation)}
+    if PermissionType.DENY in found: return False
+    return PermissionType.ALLOW in found or otherwise and not rules
 
 # ## Finding the rules
 # %% ../../nbs/085_security.acls.ipynb #d014cd69
 class Rules:
-    "ACLs by what they speak of."
+    "ACLs by resource type and name."
     def __init__(self, rules):
         self.named, self.prefixed = {}, {}   # (resource type, name) → rules
         for rule in rules:
@@ -62,7 +62,7 @@ class Rules:
         self.lengths = sorted({len(name) for _, name in self.prefixed})
 
     def about(self, resource: int, name: str) -> list[AccessControlEntryRecord]:
-        "Every rule that speaks of a resource."
+        "Every rule that applies to a resource."
         names = dict.fromkeys((name, EVERY_NAME))
         found = [rule for each in names for rule in self.named.get((resource, each), ())]
         for end in self.lengths:
@@ -76,7 +76,7 @@ STANDARD = 'org.apache.kafka.metadata.authorizer.StandardAuthorizer'
 AclConfig = namedtuple('AclConfig', 'super_users allow_everyone')
 
 def read_acl_config(properties: Properties) -> AclConfig | None:
-    "Who is above the rules, and what if there are none. None: nobody asks for rules, and everything is allowed."
+    "The super users, and whether a resource without rules is open. None: no authorizer, everything is allowed."
     name = properties.get('authorizer.class.name')
     if not name: return None
     if name != STANDARD: raise properties.wrong('authorizer.class.name', f'takes {STANDARD}, not {name!r}')
@@ -89,13 +89,15 @@ def read_acl_config(properties: Properties) -> AclConfig | None:
 
 # %% ../../nbs/085_security.acls.ipynb #8f8bb1e8
 class Authorizer:
-    "Asks the rules: `authorizer(caller, operation, resource, name)` says whether the caller may do this."
-    most, longest = 10_000, 249   # answers to remember, and how long a name may be for that: as long as a topic's
-    def __init__(self, config: AclConfig, image # a function that gives the image of now
-                ): self.config, self.image, self.seen, self.rules, self.known = config, image, None, Rules(()), {}
+    "Decides by the rules: `authorizer(caller, operation, resource, name)` says whether the caller may do this."
+    most, longest = 10_000, 249   # decisions in the cache; the longest name in it, that of a topic
+    def __init__(self, config: AclConfig, image # a function that gives the current image
+                ):
+        self.config, self.image = config, image
+        self.seen, self.rules, self.known = None, Rules(()), {}
 
     def refresh(self):
-        "If the image has changed: new rules, and no answers yet."
+        "If the image has changed: new rules, and an empty cache."
         image = self.image()
         if self.seen is None or self.seen[0] is not image or self.seen[1] != image.last_offset:
             self.seen, self.rules, self.known = (image, image.last_offset), Rules(image.acls.values()), {}
@@ -111,15 +113,15 @@ class Authorizer:
         return found
 
     def of_some(self, caller: Caller, operation: int, resource: int) -> bool:
-        "May the caller do this to at least one resource of the kind, whichever it is?"
+        "May the caller do this to at least one resource of the type?"
         if self(caller, operation, resource, ''): return True   # whatever its name is
         names = {name for kind, name in self.rules.named if kind == resource}
-        names |= {f'{name}\0' for kind, name in self.rules.prefixed if kind == resource}   # no rule is about these
+        names |= {f'{name}\0' for kind, name in self.rules.prefixed if kind == resource}   # no literal rule has such a name
         return any(decide(self.rules.about(resource, name), caller, operation) for name in names)
 
 # %% ../../nbs/085_security.acls.ipynb #12d1046e
 def host_text(address: str) -> str:
-    "An address as it is written in rules: `host_text('::1')` is `'0:0:0:0:0:0:0:1'`."
+    "An address as rules have it: `host_text('::1')` is `'0:0:0:0:0:0:0:1'`."
     try: ip = ip_address(address.partition('%')[0])
     except ValueError: return address
     if ip.version == 6 and ip.ipv4_mapped: ip = ip.ipv4_mapped

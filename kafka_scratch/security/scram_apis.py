@@ -29,7 +29,7 @@ class UserName:
 
 @message(api_key=50, versions='0', flexible='0+')
 class DescribeUserScramCredentialsRequest:
-    "How do these users prove who they are? None, or no names: all of them."
+    "The mechanisms of these users. None, or no names: of all users."
     users: Array[UserName] = field(nullable='0+')
 
 # %% ../../nbs/087_security.scram_apis.ipynb #dc4778b8
@@ -55,7 +55,7 @@ class DescribeUserScramCredentialsResponse:
 
 # %% ../../nbs/087_security.scram_apis.ipynb #49ce8427
 def describe_user(name: str, image, twice: bool) -> DescribeUserScramCredentialsResult:
-    "What may be known of a user."
+    "The mechanisms of a user, or an error."
     def fault(error, text): return DescribeUserScramCredentialsResult(user=name, error_code=error, error_message=text)
     if twice:
         return fault(ErrorCode.DUPLICATE_RESOURCE,
@@ -101,7 +101,7 @@ class ScramCredentialUpsertion:
 
 @message(api_key=51, versions='0', flexible='0+')
 class AlterUserScramCredentialsRequest:
-    "These users can't prove any more who they are, by this mechanism; and these can, from now on."
+    "The credentials to remove, and those to add or replace."
     deletions: Array[ScramCredentialDeletion]
     upsertions: Array[ScramCredentialUpsertion]
 
@@ -124,7 +124,7 @@ HASHES = {hash.number: hash for hash in SCRAM.values()}
 
 # %% ../../nbs/087_security.scram_apis.ipynb #3f972414
 def user_fault(change, image) -> ApiError | None:
-    "Why a credential can't be changed like that; None if it can."
+    "What is wrong with a change; None if nothing is."
     if not change.name: return ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, 'Username must not be empty')
     if change.mechanism not in HASHES:
         return ApiError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, 'Unknown SCRAM mechanism')
@@ -151,7 +151,7 @@ def check_changes(asked: list, image) -> tuple[dict, dict]:
     "The changes that can be made, and what is wrong with the others; both by the user's name."
     changes, faults = {}, {}
     for change in asked:
-        if change.name in faults: continue   # the first thing that is wrong counts
+        if change.name in faults: continue   # the first error counts
         fault = TWICE if changes.pop(change.name, None) else user_fault(change, image)
         if fault: faults[change.name] = fault
         else: changes[change.name] = change
@@ -160,7 +160,7 @@ def check_changes(asked: list, image) -> tuple[dict, dict]:
 # %% ../../nbs/087_security.scram_apis.ipynb #c2da5ce2
 def answer_alter_user_scram_credentials(request: AlterUserScramCredentialsRequest, call: Call
                                        ) -> AlterUserScramCredentialsResponse:
-    "Writes the keys of users, and removes them."
+    "Adds, replaces and removes the keys of users."
     asked, error = [*request.deletions, *request.upsertions], None
     if call.allows(Operation.ALTER, Resource.CLUSTER, CLUSTER_NAME):
         changes, faults = check_changes(asked, call.node.image)
