@@ -174,7 +174,7 @@ def offsets_store(node: Node):
 def add_coordinators(node: Node):
     "Groups and transactions, with all that is remembered of them. What was left to do for them is done."
     from kafka_scratch.groups.coordinator import GroupCoordinator, Timers
-    from kafka_scratch.groups.offsets import keep_offsets
+    from kafka_scratch.groups.offset_expiry import keep_offsets
     from kafka_scratch.groups.heartbeat import unheeded
     import kafka_scratch.groups.classic   # noqa: F401 (now we know what all the records mean)
     from kafka_scratch.transactions.coordinator import TransactionCoordinator, transaction_store

@@ -127,7 +127,6 @@ class StateLog:
         self.ensure()
         return self.known.partition(partition).leader
 
-    # what follows is below, as functions of their own
     def write(self, partition: int, pairs: list[tuple[bytes, bytes | None]], **header) -> int:
         "Appends keys and values as one batch; returns the offset of the first."
         return append_state(self, partition, pairs, **header)
