@@ -176,7 +176,7 @@ def add_coordinators(node: Node):
     from kafka_scratch.groups.coordinator import GroupCoordinator, Timers
     from kafka_scratch.groups.offset_expiry import keep_offsets
     from kafka_scratch.groups.heartbeat import unheeded
-    import kafka_scratch.groups.classic   # noqa: F401 (now we know what all the records mean)
+    import kafka_scratch.groups.classic_log   # noqa: F401 (now we know what all the records mean)
     from kafka_scratch.transactions.coordinator import TransactionCoordinator, transaction_store
     node.timers = Timers(lambda when: node.wake(when))
     shared = node.timers, node.clock, node.properties, node.note

@@ -18,7 +18,8 @@ from ..log.partition import StorageError
 from ..apis.describe_topic_partitions import operations_on
 from .coordinator import GroupCoordinator, check_coordinator, not_written
 from .offsets import offset_tombstones
-from .classic import DEAD, STABLE, ClassicGroup, find_group
+from .classic import DEAD, STABLE, ClassicGroup
+from .classic_log import find_group
 
 # ## ListGroups (16)
 # %% ../../nbs/070_groups.admin.ipynb #f253cc61

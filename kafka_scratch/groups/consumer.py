@@ -29,7 +29,7 @@ from ..cluster.settings_table import NO_FILE, read_setting, read_settings
 from .coordinator import GroupCoordinator, state_record
 from .offsets import forget_group
 from .classic_messages import MemberIdentity, MemberResponse
-from .classic import find_group
+from .classic_log import find_group
 from .assignors import ASSIGNORS
 from .xxh3 import xxh3
 from .consumer_records import (

@@ -19,7 +19,7 @@ from ..log.partition import StorageError
 from ..cluster.properties import Properties
 from ..cluster.controller import new_id
 from .coordinator import GroupCoordinator, check_coordinator, not_written
-from .classic import find_group
+from .classic_log import find_group
 from .regex import Pattern, PatternError
 from .consumer_records import (
     ConsumerGroupMemberMetadataKey, ConsumerGroupMemberMetadataValue, ConsumerGroupRegularExpressionKey,

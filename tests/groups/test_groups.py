@@ -30,6 +30,7 @@ from kafka_scratch.groups.admin import DescribeGroupsRequest, ListGroupsRequest,
 from kafka_scratch.groups import classic
 from kafka_scratch.groups.classic_messages import *
 from kafka_scratch.groups.classic import *
+from kafka_scratch.groups.classic_log import *
 from kafka_scratch.groups.classic_apis import *
 from kafka_scratch.groups.offsets import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
 from kafka_scratch.log.records import read_batches, read_records
