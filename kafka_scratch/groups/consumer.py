@@ -8,22 +8,21 @@ __all__ = ['STABLE', 'UNREVOKED_PARTITIONS', 'UNRELEASED_PARTITIONS', 'JOIN_EPOC
            'copy_group', 'cancel_timer', 'cancel_timers', 'replays', 'replay_group_metadata', 'replay_member_metadata',
            'replay_target_assignment_metadata', 'replay_target_assignment_member', 'replay_current_member_assignment',
            'replay_regular_expression', 'replay_partition_metadata', 'replay', 'group_not_found', 'consumer_group',
-           'Draft', 'subscribed_topics', 'subscribed_topic_names', 'num_subscribed_members', 'static_member',
-           'in_utf16', 'compute_topic_hash', 'compute_group_hash', 'mark_of', 'known_hash', 'bump_group_epoch',
-           'maybe_delete_resolved_regular_expression', 'remove_member', 'fence_members',
-           'classic_group_leave_to_consumer_group', 'validate_offset_commit', 'validate_offset_fetch',
+           'Draft', 'subscribed_topics', 'subscribed_topic_names', 'num_subscribed_members', 'static_member', 'mark_of',
+           'known_hash', 'bump_group_epoch', 'maybe_delete_resolved_regular_expression', 'remove_member',
+           'fence_members', 'classic_group_leave_to_consumer_group', 'validate_offset_commit', 'validate_offset_fetch',
            'create_group_tombstone_records', 'read_consumer_group_config', 'group_setting', 'schedule_timers',
            'schedule_all_timers', 'schedule_timer', 'timer_expired']
 
 # %% ../../nbs/075_groups.consumer.ipynb #47b7e1e0
-import copy, struct
+import copy
 from collections import namedtuple
 from functools import lru_cache
 from ..wire.primitives import *
 from ..wire.schema import *
 from ..wire.codes import ApiError, ErrorCode
 from ..log.partition import StorageError
-from ..cluster.image import Image, Topic
+from ..cluster.image import Image
 from ..cluster.properties import Properties, read_number
 from ..cluster.settings_table import NO_FILE, read_setting, read_settings
 from .coordinator import GroupCoordinator, state_record
@@ -31,7 +30,7 @@ from .offsets import forget_group
 from .classic_messages import MemberIdentity, MemberResponse
 from .classic_log import find_group
 from .assignors import ASSIGNORS
-from .xxh3 import xxh3
+from .fingerprints import compute_group_hash
 from .consumer_records import (
     CONSUMER_GROUP_RECORDS, NO_METADATA, ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupMemberMetadataKey,
     ConsumerGroupMetadataKey, ConsumerGroupMetadataValue, ConsumerGroupPartitionMetadataKey,
@@ -228,29 +227,6 @@ def num_subscribed_members(group: ConsumerGroup, regex: str) -> int:
 
 def static_member(group: ConsumerGroup, instance_id: str) -> ConsumerGroupMember | None:
     return next((each for each in group.members.values() if each.metadata.instance_id == instance_id), None)
-
-# ## Has anything changed?
-# %% ../../nbs/075_groups.consumer.ipynb #c4d33a8a
-def in_utf16(text: str) -> tuple[bytes, bytes]:
-    "A string in Java's units of two bytes, and how many of them there are."
-    units = text.encode('utf-16-le', 'surrogatepass')
-    return units, struct.pack('<i', len(units) // 2)
-
-def compute_topic_hash(topic: Topic, image: Image) -> int:
-    "A fingerprint of what matters about a topic to those who read it."
-    parts = [b'\0', topic.topic_id[7::-1], topic.topic_id[:7:-1], *in_utf16(topic.name)]
-    parts += [struct.pack('<i', len(topic.states))]
-    for number, partition in topic.partitions.items():
-        brokers = [image.brokers[id] for id in partition.replicas if id in image.brokers]
-        racks = sorted(broker.rack for broker in brokers if broker.rack is not None)
-        parts += [struct.pack('<i', number), *(count + units + count for units, count in map(in_utf16, racks))]
-    return xxh3(b''.join(parts))
-
-def compute_group_hash(names, image: Image) -> int:
-    "A fingerprint of all topics that a group reads, as a signed number: 0, if there are none."
-    hashes = [compute_topic_hash(image.topics[name], image) for name in sorted(names) if name in image.topics]
-    if not hashes: return 0
-    return int.from_bytes(xxh3(struct.pack(f'<{len(hashes)}Q', *hashes)).to_bytes(8, 'big'), 'big', signed=True)
 
 # %% ../../nbs/075_groups.consumer.ipynb #eafd0464
 def mark_of(image: Image) -> tuple: return image, image.last_offset   # so that we see whether there was news since
