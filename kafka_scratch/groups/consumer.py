@@ -64,19 +64,19 @@ class ConsumerGroup:
         self.group_epoch = self.metadata_hash = self.target_assignment_epoch = 0
         self.members, self.target_assignment = {}, {}    # member id → ConsumerGroupMember; → assignment
         self.owners = {}                                 # topic partition → member id
-        self.resolved_regular_expressions = {}           # pattern → which topics it stood for, and when
+        self.resolved_regular_expressions = {}           # pattern → which topics it matched, and when
         self.has_subscription_metadata_record = False    # is there a record of type 4?
-        # of the moment: not written down
+        # of the moment: not written
         self.timers = {}                                 # ('session' or 'rebalance', member id) → Timer
         self.checked = self.scanned = None               # the image of the last check; the topics that patterns saw
-        self.resolving = False                           # are patterns going to be resolved in a moment?
+        self.resolving = False                           # is a timer set to resolve patterns?
 
     @property
     def is_empty(self) -> bool: return not self.members
     @property
     def state(self) -> str: return group_state(self)
 
-    # what chapters 36 to 39 ask of a group of any kind
+    # what is asked of groups of both kinds
     def loaded(self, now: int): schedule_all_timers(self)
     def unloaded(self, now: int): cancel_timers(self)
     def subscribed(self, topic: str) -> bool: return topic in subscribed_topic_names(self)
@@ -104,7 +104,7 @@ def facts(group: ConsumerGroup) -> tuple:
             group.target_assignment, group.owners, group.resolved_regular_expressions)
 
 def copy_group(group: ConsumerGroup) -> ConsumerGroup:
-    "The same group once more, without timers."
+    "A copy of a group, without timers."
     found = copy.copy(group)
     found.timers = {}
     for name in ('members', 'target_assignment', 'owners', 'resolved_regular_expressions'):
@@ -124,7 +124,7 @@ def cancel_timers(group: ConsumerGroup):
 REPLAY = {}   # class of the key → function (group, key, value)
 
 def replays(key: type):
-    "Notes the function that says what a record does to its group."
+    "Registers the function that says what a record does to its group."
     def remember(function):
         REPLAY[key] = function
         return function
@@ -228,8 +228,9 @@ def num_subscribed_members(group: ConsumerGroup, regex: str) -> int:
 def static_member(group: ConsumerGroup, instance_id: str) -> ConsumerGroupMember | None:
     return next((each for each in group.members.values() if each.metadata.instance_id == instance_id), None)
 
+# ## Has anything changed?
 # %% ../../nbs/075_groups.consumer.ipynb #eafd0464
-def mark_of(image: Image) -> tuple: return image, image.last_offset   # so that we see whether there was news since
+def mark_of(image: Image) -> tuple: return image, image.last_offset   # differs as soon as there is news
 
 @lru_cache(maxsize=100)
 def known_hash(names: frozenset, image: Image, last_offset: int) -> int: return compute_group_hash(names, image)
@@ -247,12 +248,12 @@ def bump_group_epoch(draft: Draft, image: Image, changed: bool):
 # ## Somebody goes
 # %% ../../nbs/075_groups.consumer.ipynb #4b387dc3
 def maybe_delete_resolved_regular_expression(draft: Draft, regex: str):
-    "Forgets what a pattern stands for, if nobody subscribes to it any more."
+    "Forgets what a pattern matches, if no member has it any more."
     if regex and not num_subscribed_members(draft.group, regex):
         draft.add(ConsumerGroupRegularExpressionKey(group_id=draft.group.group_id, regular_expression=regex), None)
 
 def remove_member(draft: Draft, member_id: str):
-    "Takes back all that was said of a member."
+    "Deletes all that is known of a member."
     for key in (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupTargetAssignmentMemberKey,
                 ConsumerGroupMemberMetadataKey):
         draft.add(key(group_id=draft.group.group_id, member_id=member_id), None)
@@ -286,13 +287,13 @@ def classic_group_leave_to_consumer_group(group: ConsumerGroup,
 # %% ../../nbs/075_groups.consumer.ipynb #cd9db557
 def validate_offset_commit(group: ConsumerGroup, member_id: str, epoch: int, instance_id: str | None,
                            transactional: bool) -> int:
-    "May this one commit offsets? Zero, or the error. A tool may, as long as nobody is here."
+    "May this client commit offsets? Zero, or the error. A tool may, as long as the group is empty."
     if epoch < 0 and group.is_empty: return ErrorCode.NONE
     if transactional and (epoch, member_id, instance_id) == (-1, '', None): return ErrorCode.NONE
     return validate_offset_fetch(group, member_id, epoch)
 
 def validate_offset_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> int:
-    "May this one read the group's offsets? A caller that doesn't claim to be a member may."
+    "May this client read the group's offsets? One that doesn't claim to be a member may."
     if member_id is None and epoch < 0: return ErrorCode.NONE
     member = group.members.get(member_id)
     if member is None: return ErrorCode.UNKNOWN_MEMBER_ID
@@ -308,7 +309,7 @@ def create_group_tombstone_records(group: ConsumerGroup) -> list[tuple]:
     keys += [ConsumerGroupMemberMetadataKey(**id, member_id=member) for member in group.members]
     keys += [ConsumerGroupRegularExpressionKey(**id, regular_expression=regex)
              for regex in group.resolved_regular_expressions]
-    keys += [ConsumerGroupPartitionMetadataKey(**id)] * group.has_subscription_metadata_record
+    if group.has_subscription_metadata_record: keys.append(ConsumerGroupPartitionMetadataKey(**id))
     return [(key, None) for key in (*keys, ConsumerGroupMetadataKey(**id))]
 
 # ## Settings
@@ -336,15 +337,15 @@ def read_consumer_group_config(properties: Properties) -> ConsumerGroupConfig:
 GROUP_RESOURCE = 32
 
 def group_setting(coordinator: GroupCoordinator, group: ConsumerGroup, name: str, default: int) -> int:
-    "A setting of one group, which a client sets as it does for a topic."
+    "A setting of one group, if it has been set, or the broker's."
     return int(coordinator.image.configs.get((GROUP_RESOURCE, group.group_id), {}).get(name, default))
 
 # ## Timers
 # %% ../../nbs/075_groups.consumer.ipynb #76028011
 def schedule_timers(group: ConsumerGroup, member: ConsumerGroupMember,
-                    moved: bool # has it come to another point on its way?
+                    moved: bool # has its state changed?
                    ):
-    "A member was heard of: its timers start anew."
+    "A member has sent a heartbeat: its timers start again."
     config = group.coordinator.settings(read_consumer_group_config)
     session = group_setting(group.coordinator, group, 'consumer.session.timeout.ms', config.session_timeout_ms)
     schedule_timer(group, 'session', member, session)
