@@ -22,7 +22,7 @@ from ..apis.delete_topics import delete_topics
 from ..apis.describe_cluster import describe_cluster
 from ..groups.admin import delete_groups, describe_groups, list_groups
 from ..groups.classic_apis import heartbeat, join_group, leave_group, sync_group
-from ..groups.coordinator import find_coordinator
+from ..groups.find_coordinator import find_coordinator
 from ..groups.consumer_describe import consumer_group_describe
 from ..groups.heartbeat import consumer_group_heartbeat
 from ..groups.offset_apis import offset_commit, offset_delete, offset_fetch

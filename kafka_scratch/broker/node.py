@@ -175,9 +175,9 @@ def offsets_store(node: Node):
 def add_coordinators(node: Node):
     "Loads groups and transactions from their logs, and finishes what a crash left undone."
     from kafka_scratch.groups.coordinator import GroupCoordinator, Timers
-    from kafka_scratch.groups.offsets import keep_offsets
+    from kafka_scratch.groups.offset_expiry import keep_offsets
     from kafka_scratch.groups.heartbeat import unheeded
-    import kafka_scratch.groups.classic   # noqa: F401 (it registers how its records are replayed)
+    import kafka_scratch.groups.classic_log   # noqa: F401 (it registers how its records are replayed)
     from kafka_scratch.transactions.coordinator import TransactionCoordinator, transaction_store
     node.timers = Timers(lambda when: node.wake(when))
     shared = node.timers, node.clock, node.properties, node.note

@@ -15,7 +15,8 @@ from ..wire.codes import ErrorCode, error_name
 from ..apis.api import Api
 from .client import Client, Unanswered
 from .client import ask_any_broker, check_answer, find_topics, grouped, why
-from ..groups.coordinator import FindCoordinatorRequest, find_coordinator, write_state
+from ..groups.coordinator import write_state
+from ..groups.find_coordinator import FindCoordinatorRequest, find_coordinator
 from ..groups.offset_apis import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
 from ..groups.offset_apis import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic
 from ..groups.offset_apis import OffsetFetchRequestTopics, offset_commit, offset_fetch

@@ -18,7 +18,8 @@ from ..log.partition import StorageError
 from ..apis.describe_topic_partitions import operations_on
 from .coordinator import GroupCoordinator, check_coordinator, not_written
 from .offsets import offset_tombstones
-from .classic import DEAD, STABLE, ClassicGroup, find_group
+from .classic import DEAD, STABLE, ClassicGroup
+from .classic_log import find_group
 
 # ## ListGroups (16)
 # %% ../../nbs/070_groups.admin.ipynb #f253cc61
@@ -40,7 +41,7 @@ class ListedGroup:
 
 @message(api_key=16, versions='0-5', flexible='3+')
 class ListGroupsResponse:
-    "These."
+    "The groups that this broker coordinates."
     throttle_time_ms: Int32 = field(versions='1+')
     error_code: Int16
     groups: Array[ListedGroup]
@@ -52,12 +53,13 @@ def all_groups(coordinator: GroupCoordinator) -> list:
     return [find_group(coordinator, group_id) for group_id in names if not check_coordinator(coordinator, group_id)]
 
 def listed(group) -> ListedGroup:
+    "A group's entry in the list."
     return ListedGroup(group_id=group.group_id, protocol_type=group.protocol_type or '',
                        group_state=group.state, group_type=group.kind)
 
 # %% ../../nbs/070_groups.admin.ipynb #6a44cac0
 def passes(wanted: list[str], found: str) -> bool:
-    "Is this one of those that are wanted? Without a wish, everything is."
+    "Does this pass a filter? An empty one lets everything through."
     return not wanted or found.lower() in {each.lower() for each in wanted}
 
 # %% ../../nbs/070_groups.admin.ipynb #5da44753
@@ -69,7 +71,6 @@ def answer_list_groups(request: ListGroupsRequest, call: Call) -> ListGroupsResp
              and (sees_all or call.allows(Operation.DESCRIBE, Resource.GROUP, group.group_id))]
     return ListGroupsResponse(groups=found)
 
-# %% ../../nbs/070_groups.admin.ipynb #2636ac1e
 list_groups = Api(ListGroupsRequest, ListGroupsResponse, answer_list_groups)
 
 # ## DescribeGroups (15)
@@ -107,7 +108,7 @@ class DescribedGroup:
 # %% ../../nbs/070_groups.admin.ipynb #ba2bb1b1
 @message(api_key=15, versions='0-6', flexible='5+')
 class DescribeGroupsResponse:
-    "These are in them."
+    "Groups, each with its members."
     throttle_time_ms: Int32 = field(versions='1+')
     groups: Array[DescribedGroup]
 
@@ -150,7 +151,6 @@ def answer_describe_groups(request: DescribeGroupsRequest, call: Call) -> Descri
         if not group.error_code: group.authorized_operations = operations_on(call, Resource.GROUP, group.group_id)
     return DescribeGroupsResponse(groups=found)
 
-# %% ../../nbs/070_groups.admin.ipynb #3f28d9be
 describe_groups = Api(DescribeGroupsRequest, DescribeGroupsResponse, answer_describe_groups)
 
 # ## DeleteGroups (42)
@@ -159,7 +159,7 @@ describe_groups = Api(DescribeGroupsRequest, DescribeGroupsResponse, answer_desc
 
 @message(api_key=42, versions='0-2', flexible='2+')
 class DeleteGroupsRequest:
-    "Away with these."
+    "Delete these groups, with their offsets."
     groups_names: Array[String]
 
 # %% ../../nbs/070_groups.admin.ipynb #ef2cfde8
@@ -193,5 +193,4 @@ def answer_delete_groups(request: DeleteGroupsRequest, call: Call) -> DeleteGrou
     return DeleteGroupsResponse(results=[
         DeletableGroupResult(group_id=group_id, error_code=delete_group(group_id, call)) for group_id in names])
 
-# %% ../../nbs/070_groups.admin.ipynb #0fa81777
 delete_groups = Api(DeleteGroupsRequest, DeleteGroupsResponse, answer_delete_groups)

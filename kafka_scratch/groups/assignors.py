@@ -15,7 +15,7 @@ MemberSubscription = namedtuple(
     'MemberSubscription', 'topic_ids assignment instance_id', defaults=(frozenset(), None))
 
 def assign_range(members: dict[str, MemberSubscription], partitions: dict[bytes, int]) -> dict[str, set]:
-    "Each topic in ranges, one for each who wants it: of 5 partitions, two members get 0, 1, 2 and 3, 4."
+    "Each topic in ranges, one for each member that wants it: of 5 partitions, two members get 0, 1, 2 and 3, 4."
     row = sorted(members, key=lambda id: (members[id].instance_id is None, members[id].instance_id or id))
     found = {id: set() for id in members}
     for topic, count in partitions.items():
@@ -23,7 +23,7 @@ def assign_range(members: dict[str, MemberSubscription], partitions: dict[bytes,
         quota, extra = divmod(count, len(subscribers) or 1)
         start = 0
         for position, id in enumerate(subscribers):
-            end = start + quota + (position < extra)
+            end = start + quota + (1 if position < extra else 0)
             found[id] |= {(topic, number) for number in range(start, end)}
             start = end
     return found
@@ -31,7 +31,7 @@ def assign_range(members: dict[str, MemberSubscription], partitions: dict[bytes,
 # ## Uniform: everybody wants the same
 # %% ../../nbs/071_groups.assignors.ipynb #72d76cd0
 def assign_homogeneous(members: dict[str, MemberSubscription], partitions: dict[bytes, int]) -> dict[str, set]:
-    "Equal numbers for members who all want these topics. Nobody loses more than it must."
+    "Equal numbers for members that all want these topics. None of them loses more than it must."
     every = [(topic, number) for topic, count in partitions.items() for number in range(count)]
     rank = {partition: at for at, partition in enumerate(every)}
     owned = {partition for member in members.values() for partition in member.assignment}
@@ -39,15 +39,16 @@ def assign_homogeneous(members: dict[str, MemberSubscription], partitions: dict[
     least, extra = divmod(len(every), len(members))
     for waiting, (id, member) in zip(range(len(members), 0, -1), members.items()):
         mine = sorted((partition for partition in member.assignment if partition in rank), key=rank.get)
-        larger = extra > 0 and (len(mine) > least or waiting <= extra)   # of use here, or enough for all who come
-        quota, extra = least + larger, extra - larger
+        larger = extra > 0 and (len(mine) > least or waiting <= extra)   # it has a use for it, or there is one for all that follow
+        quota = least + 1 if larger else least
+        if larger: extra -= 1
         found[id], lacking[id] = set(mine[:quota]), quota - len(mine)
         unassigned += mine[quota:]
     rest = iter(unassigned)
     for id, missing in lacking.items(): found[id] |= {next(rest) for _ in range(missing)}
     return found
 
-# ## Uniform: everybody wants something else
+# ## Uniform: members want different things
 # %% ../../nbs/071_groups.assignors.ipynb #446259e4
 def assign_heterogeneous(members: dict[str, MemberSubscription], partitions: dict[bytes, int]) -> dict[str, set]:
     "Numbers that are as equal as wishes allow."
@@ -72,7 +73,7 @@ def assign_heterogeneous(members: dict[str, MemberSubscription], partitions: dic
 # %% ../../nbs/071_groups.assignors.ipynb #08869157
 def hand_on(giver: str, held: dict, subscribers: dict, load: Counter) -> bool:
     "Makes a member's load smaller and another's larger, if there is a path that helps."
-    least = min((load[id] for id, topics in held.items() if topics), default=0)   # of those who can take something
+    least = min((load[id] for id, topics in held.items() if topics), default=0)   # of those that can take something
     if load[giver] < least + 2: return False
     came_from, queue, tried = {giver: None}, [giver], set()
     for here in queue:
@@ -100,4 +101,4 @@ def assign_uniform(members: dict[str, MemberSubscription], partitions: dict[byte
         return assign_homogeneous(members, {topic: count for topic, count in partitions.items() if topic in first})
     return assign_heterogeneous(members, partitions)
 
-ASSIGNORS = {'uniform': assign_uniform, 'range': assign_range}   # the first is what a group gets that doesn't say
+ASSIGNORS = {'uniform': assign_uniform, 'range': assign_range}   # the first is the default

@@ -6,13 +6,12 @@
 __all__ = ['EMPTY', 'PREPARING', 'COMPLETING', 'STABLE', 'DEAD', 'SETTINGS', 'GroupConfig', 'read_group_config',
            'ClassicGroupMember', 'protocols_of', 'refuse_join', 'ClassicGroup', 'transition_to', 'add_member',
            'remove_member', 'candidate_protocols', 'select_protocol', 'supports_protocols', 'static_member',
-           'validate_member', 'replace_static_member', 'member_metadata', 'save', 'restore', 'restored',
-           'join_response', 'sync_response', 'propagate_assignment', 'maybe_elect_new_joined_leader',
-           'init_next_generation', 'complete_join', 'prepare_rebalance', 'maybe_complete_join_phase',
-           'maybe_prepare_rebalance_or_complete_join', 'expire_member_heartbeat', 'expire_pending_member',
-           'try_complete_initial_rebalance_else_schedule', 'expire_pending_sync', 'next_due', 'tick', 'expire',
-           'on_loaded', 'on_unloaded', 'reschedule_member_heartbeat', 'validate_offset_commit',
-           'is_subscribed_to_topic', 'make_group', 'group_replayed', 'find_group', 'group_to_join']
+           'validate_member', 'replace_static_member', 'member_metadata', 'save', 'join_response', 'sync_response',
+           'propagate_assignment', 'maybe_elect_new_joined_leader', 'init_next_generation', 'complete_join',
+           'prepare_rebalance', 'maybe_complete_join_phase', 'maybe_prepare_rebalance_or_complete_join',
+           'expire_member_heartbeat', 'expire_pending_member', 'try_complete_initial_rebalance_else_schedule',
+           'expire_pending_sync', 'next_due', 'tick', 'expire', 'on_loaded', 'on_unloaded',
+           'reschedule_member_heartbeat', 'validate_offset_commit', 'is_subscribed_to_topic']
 
 # %% ../../nbs/068_groups.classic.ipynb #4748871b
 from collections import Counter, namedtuple
@@ -22,8 +21,8 @@ from ..wire.codes import ErrorCode
 from ..cluster.properties import Properties
 from ..cluster.settings_table import NO_FILE, read_settings
 from ..log.partition import StorageError
-from .coordinator import GroupCoordinator, Timer, state_record, write_state
-from .offsets import GroupMetadataKey, forget_group
+from .coordinator import Timer
+from .offsets import GroupMetadataKey
 from .classic_messages import *
 
 # %% ../../nbs/068_groups.classic.ipynb #b9ed21ba
@@ -62,16 +61,19 @@ class ClassicGroupMember:
     def vote(self, candidates: set[str]) -> str: return next(name for name, _ in self.protocols if name in candidates)
 
     def answer_join(self, answer: JoinGroupResponse):
+        "Answers its JoinGroup, if it waits for that."
         waiting, self.awaiting_join = self.awaiting_join, None
         if waiting: waiting.settle(answer)
 
     def answer_sync(self, answer: SyncGroupResponse) -> bool:
-        "(Did it wait for one?)"
+        "Answers its SyncGroup. Returns whether it waited for an answer."
         waiting, self.awaiting_sync = self.awaiting_sync, None
         if waiting: waiting.settle(answer)
         return waiting is not None
 
+# %% ../../nbs/068_groups.classic.ipynb #7677ede8
 def protocols_of(request: JoinGroupRequest) -> list[tuple[str, bytes]]:
+    "The protocols that a member offers, the best first: `[(name, metadata)]`."
     return [(each.name, each.metadata) for each in request.protocols]
 
 # %% ../../nbs/068_groups.classic.ipynb #76b70493
@@ -92,11 +94,10 @@ class ClassicGroup:
         self.pending_join_members = {}         # an id that was given out → until when we wait for it
         self.pending_sync_members = set()      # ids of members whose SyncGroup we wait for
         self.join_by = self.sync_by = None     # when the joining ends, and when the syncing
-        self.initial_rebalance, self.initial_rebalance_by = False, 0   # is this the first round; when it must end
+        self.initial_rebalance, self.initial_rebalance_by = False, 0   # the first round? when must it end?
         self.new_member_added = False          # did somebody come while the first round waited?
         self.store = lambda value: None                  # writes a GroupMetadataValue; may raise StorageError
-        self.wake_at = lambda when: Timer(when, None)    # sees to it that `tick` is called at that time
-        self.timer = None                                # the Timer that we asked for
+        self.wake_at, self.timer = lambda when: Timer(when, None), None   # has `tick` called then; the Timer of that
 
     @property
     def is_empty(self) -> bool: return self.state == EMPTY
@@ -107,7 +108,6 @@ class ClassicGroup:
     def has_all_members_joined(self) -> bool:
         return not self.pending_join_members and all(member.awaiting_join for member in self.members.values())
 
-    # what groups of both kinds are asked
     def loaded(self, now: int): on_loaded(self, now)
     def unloaded(self, now: int): on_unloaded(self, now)
     def check_commit(self, member_id: str, generation: int, instance_id: str | None = None,
@@ -127,7 +127,7 @@ def add_member(group: ClassicGroup, member: ClassicGroupMember, protocol_type: s
     group.leader = group.leader or member.member_id
 
 def remove_member(group: ClassicGroup, member_id: str):
-    "A member, or a pending one, is gone. If it waits for an answer, it hears that we don't know it."
+    "A member, or a pending one, is gone. If it waits for an answer, it hears UNKNOWN_MEMBER_ID."
     group.pending_join_members.pop(member_id, None)
     group.pending_sync_members.discard(member_id)
     member = group.members.pop(member_id, None)
@@ -154,12 +154,12 @@ def supports_protocols(group: ClassicGroup, protocol_type: str, names: set[str])
 # ## Who is who
 # %% ../../nbs/068_groups.classic.ipynb #2b2801d1
 def static_member(group: ClassicGroup, instance_id: str | None) -> ClassicGroupMember | None:
-    "The member that is known under this name of its own."
+    "The member with this name of its own."
     if instance_id is None: return None
     return next((member for member in group.members.values() if member.instance_id == instance_id), None)
 
 def validate_member(group: ClassicGroup, member_id: str, instance_id: str | None) -> int:
-    "Is this a member? A static one may have been replaced by another with the same name. Zero, or the error."
+    "Is this a member, and not one that was replaced by another with the same name? Zero, or the error."
     if instance_id is not None:
         known = static_member(group, instance_id)
         if known is None: return ErrorCode.UNKNOWN_MEMBER_ID
@@ -177,6 +177,7 @@ def replace_static_member(group: ClassicGroup, member: ClassicGroupMember, membe
 # ## What is kept
 # %% ../../nbs/068_groups.classic.ipynb #ff4f470d
 def member_metadata(group: ClassicGroup, member: ClassicGroupMember) -> MemberMetadata:
+    "A member, as the record has it."
     return MemberMetadata(
         member_id=member.member_id, group_instance_id=member.instance_id, client_id=member.client_id,
         client_host=member.client_host, rebalance_timeout=member.rebalance_timeout_ms,
@@ -190,25 +191,10 @@ def save(group: ClassicGroup):
         protocol_type=group.protocol_type or '', generation=group.generation, protocol=group.protocol_name,
         leader=group.leader, current_state_timestamp=group.current_state_timestamp, members=members))
 
-# %% ../../nbs/068_groups.classic.ipynb #a6a1b895
-def restore(group: ClassicGroup, value: GroupMetadataValue):
-    "Makes a group what it was when the record was written."
-    group.protocol_type, group.protocol_name, group.leader = value.protocol_type or None, value.protocol, value.leader
-    group.generation, group.current_state_timestamp = value.generation, value.current_state_timestamp
-    group.members = {each.member_id: restored(each, value.protocol) for each in value.members}
-    group.state = STABLE if group.members else EMPTY
-
-def restored(saved: MemberMetadata, protocol: str | None) -> ClassicGroupMember:
-    member = ClassicGroupMember(saved.member_id, saved.group_instance_id, saved.client_id, saved.client_host)
-    member.session_timeout_ms, member.assignment = saved.session_timeout, saved.assignment
-    member.rebalance_timeout_ms = saved.rebalance_timeout if saved.rebalance_timeout > 0 else saved.session_timeout
-    member.protocols = [(protocol, saved.subscription)]
-    return member
-
 # ## What members hear
 # %% ../../nbs/068_groups.classic.ipynb #dc2b619f
 def join_response(group: ClassicGroup, member: ClassicGroupMember) -> JoinGroupResponse:
-    "What a member hears when the joining is over. The leader also hears of the others."
+    "The answer when the joining is over. The leader's has the list of members."
     others = group.members.values() if member.member_id == group.leader else []
     listed = [JoinGroupResponseMember(member_id=each.member_id, group_instance_id=each.instance_id,
                                       metadata=each.metadata(group.protocol_name)) for each in others]
@@ -217,7 +203,7 @@ def join_response(group: ClassicGroup, member: ClassicGroupMember) -> JoinGroupR
         leader=group.leader, member_id=member.member_id, members=listed)
 
 def sync_response(group: ClassicGroup, member: ClassicGroupMember) -> SyncGroupResponse:
-    "What a member hears when the leader has decided."
+    "The answer when the leader has decided."
     return SyncGroupResponse(
         protocol_type=group.protocol_type, protocol_name=group.protocol_name, assignment=member.assignment)
 
@@ -232,7 +218,7 @@ def propagate_assignment(group: ClassicGroup, assignments: dict[str, bytes], now
 # ## A round ends: a new generation
 # %% ../../nbs/068_groups.classic.ipynb #2fe814b4
 def maybe_elect_new_joined_leader(group: ClassicGroup) -> bool:
-    "Sees to it that a member leads that has joined. False, if none has."
+    "Makes a member that has joined the leader. False, if none has."
     joined = [member.member_id for member in group.members.values() if member.awaiting_join]
     if joined and group.leader not in joined: group.leader = joined[0]
     return bool(joined)
@@ -279,19 +265,19 @@ def prepare_rebalance(group: ClassicGroup, now: int):
 
 # %% ../../nbs/068_groups.classic.ipynb #c6641798
 def maybe_complete_join_phase(group: ClassicGroup, now: int):
-    "Ends a round that waits for nobody any more. (The initial one waits for newcomers.)"
+    "Ends a round in which everybody has joined. (The initial one waits for newcomers.)"
     if group.state == PREPARING and group.has_all_members_joined and not group.initial_rebalance:
         complete_join(group, now)
 
 def maybe_prepare_rebalance_or_complete_join(group: ClassicGroup, now: int):
-    "A member has come, or gone, or is back: that may begin a round, or end it."
+    "A member has joined or left: that may begin a round, or end it."
     if group.state != PREPARING: prepare_rebalance(group, now)
     else: maybe_complete_join_phase(group, now)
 
 # ## What runs out
 # %% ../../nbs/068_groups.classic.ipynb #9f59d805
 def expire_member_heartbeat(group: ClassicGroup, member: ClassicGroupMember, now: int):
-    "A session is over: the member is out, unless it waits for an answer of ours."
+    "A session is over: the member is out, unless it waits for our answer."
     member.deadline = None
     if (member.awaiting_join or member.awaiting_sync) and not member.is_new: return
     remove_member(group, member.member_id)
@@ -358,7 +344,7 @@ def on_unloaded(group: ClassicGroup, now: int):
 # ## What others ask
 # %% ../../nbs/068_groups.classic.ipynb #499f4134
 def reschedule_member_heartbeat(group: ClassicGroup, member: ClassicGroupMember, now: int):
-    "A sign of life: the session begins anew."
+    "A sign of life: the session starts again."
     if not member.is_new: member.deadline = now + member.session_timeout_ms
     if group.timer is None or group.timer.when > now + member.session_timeout_ms: tick(group, now)
 
@@ -383,43 +369,3 @@ def is_subscribed_to_topic(group: ClassicGroup, topic: str) -> bool:
     if group.protocol_type != 'consumer': return False
     try: return any(topic in topics_in(member.metadata(group.protocol_name)) for member in group.members.values())
     except DecodeError: return True
-
-# ## In the coordinator
-# %% ../../nbs/068_groups.classic.ipynb #457267fa
-def make_group(coordinator: GroupCoordinator, group_id: str) -> ClassicGroup:
-    "A group that writes to the coordinator's log, and uses its timers."
-    group = ClassicGroup(group_id, coordinator.now(), coordinator.settings(read_group_config))
-    key, version = GroupMetadataKey(group=group_id), RECORD_VERSION
-    group.store = lambda value: coordinator.write(group_id, [(key, write_state(value, version))], apply=False)
-    group.wake_at = lambda when: coordinator.timers.at(when, lambda: tick(group, coordinator.now()))
-    return group
-
-# %% ../../nbs/068_groups.classic.ipynb #8a3874df
-@state_record(2, GroupMetadataKey, GroupMetadataValue)
-def group_replayed(coordinator, key: GroupMetadataKey, value: GroupMetadataValue | None, batch, record):
-    "A classic group is like this from now on; or it is deleted."
-    known = coordinator.groups.get(key.group)
-    if value is not None:
-        coordinator.groups[key.group] = group = make_group(coordinator, key.group)
-        restore(group, value)
-    elif known is None or known.kind == 'classic':
-        if known is not None: transition_to(known, DEAD, coordinator.now())
-        forget_group(coordinator, key.group)
-
-# %% ../../nbs/068_groups.classic.ipynb #0c8ac74b
-def find_group(coordinator: GroupCoordinator, group_id: str):
-    "The group with this id, or None. One that consists only of offsets looks like an empty group."
-    if group_id in coordinator.groups: return coordinator.groups[group_id]
-    return make_group(coordinator, group_id) if group_id in coordinator.offsets else None
-
-def group_to_join(coordinator: GroupCoordinator, group_id: str, create: bool) -> ClassicGroup | None:
-    "The group that a client wants to join; a new one, if it may be created. May raise StorageError."
-    group = find_group(coordinator, group_id)
-    gives_way = group is not None and group.kind != 'classic' and group.is_empty
-    if not create: return None if gives_way else group
-    if gives_way: coordinator.write(group_id, group.tombstones())
-    if group is None or gives_way:
-        group = make_group(coordinator, group_id)
-        save(group)
-    coordinator.groups[group_id] = group
-    return group

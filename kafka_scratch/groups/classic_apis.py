@@ -18,6 +18,7 @@ from ..log.partition import StorageError
 from .coordinator import GroupCoordinator, Pending, at_once, check_coordinator, not_written
 from .classic_messages import *
 from .classic import *
+from .classic_log import *
 
 # ## Who gets in
 # %% ../../nbs/069_groups.classic_apis.ipynb #8b28a1e0
@@ -34,7 +35,7 @@ def accept_joining_member(group: ClassicGroup, member_id: str) -> bool:
 # %% ../../nbs/069_groups.classic_apis.ipynb #4fc5bb70
 def add_member_then_rebalance(group: ClassicGroup, member_id: str, request: JoinGroupRequest, now: int,
                               version: int, caller: Caller) -> Pending:
-    "A new member: a round begins, or has one more to wait for."
+    "A new member: a round begins, or the current one waits for one more."
     member = ClassicGroupMember(member_id, request.group_instance_id, caller.client_id or '', f'/{caller.host}')
     member.is_new, member.deadline = True, now + NEW_MEMBER_TIMEOUT_MS
     group.new_member_added = group.state == PREPARING
@@ -105,6 +106,7 @@ def join_new_member(group: ClassicGroup, request: JoinGroupRequest, now: int, ve
     group.pending_join_members[member_id] = now + request.session_timeout_ms
     return refuse_join(ErrorCode.MEMBER_ID_REQUIRED, version, member_id)
 
+# %% ../../nbs/069_groups.classic_apis.ipynb #a19a7d76
 def join_existing_member(group: ClassicGroup, request: JoinGroupRequest, now: int, version: int,
                          caller: Caller) -> JoinGroupResponse | Pending:
     "A client with an id: pending, or a member."
@@ -138,7 +140,7 @@ def validate_sync_group(group: ClassicGroup, request: SyncGroupRequest) -> int:
 
 # %% ../../nbs/069_groups.classic_apis.ipynb #4c82c7a9
 def set_and_propagate_assignment(group: ClassicGroup, assignments: dict[str, bytes], now: int):
-    "The leader has decided. First it is written, then it is true."
+    "The leader has decided. First it is written, then it counts."
     for member in group.members.values(): member.assignment = assignments.get(member.member_id, b'')
     try: save(group)
     except StorageError as error:

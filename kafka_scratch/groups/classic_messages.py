@@ -27,8 +27,8 @@ class JoinGroupRequestProtocol:
 class JoinGroupRequest:
     "I am here, and this is what I would like."
     group_id: String
-    session_timeout_ms: Int32                                            # after so much silence, I am dead
-    rebalance_timeout_ms: Int32 = field(versions='1+', default=-1)       # so long may it take me to come back
+    session_timeout_ms: Int32                                            # after so much silence, I am taken for dead
+    rebalance_timeout_ms: Int32 = field(versions='1+', default=-1)       # how long it may take me to join again
     member_id: String                                                    # '' if I haven't got one yet
     group_instance_id: String = field(versions='5+', nullable='5+', default=None)
     protocol_type: String                                                # 'consumer', 'connect', …
@@ -55,7 +55,7 @@ class JoinGroupResponse:
     member_id: String
     members: Array[JoinGroupResponseMember]
 
-# ## SyncGroup (14), Heartbeat (12), LeaveGroup (13)
+# ## SyncGroup (14)
 # %% ../../nbs/067_groups.classic_messages.ipynb #b216e0ad
 # v1: throttle_time_ms; v3: group_instance_id; v4: flexible; v5: protocol_type and protocol_name
 
@@ -75,6 +75,7 @@ class SyncGroupRequest:
     protocol_name: String = field(versions='5+', nullable='5+', default=None)
     assignments: Array[SyncGroupRequestAssignment]
 
+# %% ../../nbs/067_groups.classic_messages.ipynb #cf83ce29
 @message(api_key=14, versions='0-5', flexible='4+')
 class SyncGroupResponse:
     "Your assignment."
@@ -84,6 +85,7 @@ class SyncGroupResponse:
     protocol_name: String = field(versions='5+', nullable='5+', default=None)
     assignment: Bytes
 
+# ## Heartbeat (12), LeaveGroup (13)
 # %% ../../nbs/067_groups.classic_messages.ipynb #d54e7ac5
 # v1: throttle_time_ms; v3: group_instance_id; v4: flexible
 
@@ -141,7 +143,7 @@ class ConsumerPartitions:
 # %% ../../nbs/067_groups.classic_messages.ipynb #34e22d2b
 @message(versions='0-3')
 class ConsumerProtocolSubscription:
-    "What a consumer wants to read, and (for leaders that would rather not move things) what it has read so far."
+    "What a consumer wants to read, and what it has read so far (for leaders that move as little as possible)."
     topics: Array[String]
     user_data: Bytes = field(nullable='0+', default=None)
     owned_partitions: Array[ConsumerPartitions] = field(versions='1+')

@@ -8,30 +8,29 @@ __all__ = ['STABLE', 'UNREVOKED_PARTITIONS', 'UNRELEASED_PARTITIONS', 'JOIN_EPOC
            'copy_group', 'cancel_timer', 'cancel_timers', 'replays', 'replay_group_metadata', 'replay_member_metadata',
            'replay_target_assignment_metadata', 'replay_target_assignment_member', 'replay_current_member_assignment',
            'replay_regular_expression', 'replay_partition_metadata', 'replay', 'group_not_found', 'consumer_group',
-           'Draft', 'subscribed_topics', 'subscribed_topic_names', 'num_subscribed_members', 'static_member',
-           'in_utf16', 'compute_topic_hash', 'compute_group_hash', 'mark_of', 'known_hash', 'bump_group_epoch',
-           'maybe_delete_resolved_regular_expression', 'remove_member', 'fence_members',
-           'classic_group_leave_to_consumer_group', 'validate_offset_commit', 'validate_offset_fetch',
+           'Draft', 'subscribed_topics', 'subscribed_topic_names', 'num_subscribed_members', 'static_member', 'mark_of',
+           'known_hash', 'bump_group_epoch', 'maybe_delete_resolved_regular_expression', 'remove_member',
+           'fence_members', 'classic_group_leave_to_consumer_group', 'validate_offset_commit', 'validate_offset_fetch',
            'create_group_tombstone_records', 'read_consumer_group_config', 'group_setting', 'schedule_timers',
            'schedule_all_timers', 'schedule_timer', 'timer_expired']
 
 # %% ../../nbs/075_groups.consumer.ipynb #47b7e1e0
-import copy, struct
+import copy
 from collections import namedtuple
 from functools import lru_cache
 from ..wire.primitives import *
 from ..wire.schema import *
 from ..wire.codes import ApiError, ErrorCode
 from ..log.partition import StorageError
-from ..cluster.image import Image, Topic
+from ..cluster.image import Image
 from ..cluster.properties import Properties, read_number
 from ..cluster.settings_table import NO_FILE, read_setting, read_settings
 from .coordinator import GroupCoordinator, state_record
 from .offsets import forget_group
 from .classic_messages import MemberIdentity, MemberResponse
-from .classic import find_group
+from .classic_log import find_group
 from .assignors import ASSIGNORS
-from .xxh3 import xxh3
+from .fingerprints import compute_group_hash
 from .consumer_records import (
     CONSUMER_GROUP_RECORDS, NO_METADATA, ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupMemberMetadataKey,
     ConsumerGroupMetadataKey, ConsumerGroupMetadataValue, ConsumerGroupPartitionMetadataKey,
@@ -65,19 +64,19 @@ class ConsumerGroup:
         self.group_epoch = self.metadata_hash = self.target_assignment_epoch = 0
         self.members, self.target_assignment = {}, {}    # member id → ConsumerGroupMember; → assignment
         self.owners = {}                                 # topic partition → member id
-        self.resolved_regular_expressions = {}           # pattern → which topics it stood for, and when
+        self.resolved_regular_expressions = {}           # pattern → which topics it matched, and when
         self.has_subscription_metadata_record = False    # is there a record of type 4?
-        # of the moment: not written down
+        # of the moment: not written
         self.timers = {}                                 # ('session' or 'rebalance', member id) → Timer
         self.checked = self.scanned = None               # the image of the last check; the topics that patterns saw
-        self.resolving = False                           # are patterns going to be resolved in a moment?
+        self.resolving = False                           # is a timer set to resolve patterns?
 
     @property
     def is_empty(self) -> bool: return not self.members
     @property
     def state(self) -> str: return group_state(self)
 
-    # what chapters 36 to 39 ask of a group of any kind
+    # what is asked of groups of both kinds
     def loaded(self, now: int): schedule_all_timers(self)
     def unloaded(self, now: int): cancel_timers(self)
     def subscribed(self, topic: str) -> bool: return topic in subscribed_topic_names(self)
@@ -105,7 +104,7 @@ def facts(group: ConsumerGroup) -> tuple:
             group.target_assignment, group.owners, group.resolved_regular_expressions)
 
 def copy_group(group: ConsumerGroup) -> ConsumerGroup:
-    "The same group once more, without timers."
+    "A copy of a group, without timers."
     found = copy.copy(group)
     found.timers = {}
     for name in ('members', 'target_assignment', 'owners', 'resolved_regular_expressions'):
@@ -125,7 +124,7 @@ def cancel_timers(group: ConsumerGroup):
 REPLAY = {}   # class of the key → function (group, key, value)
 
 def replays(key: type):
-    "Notes the function that says what a record does to its group."
+    "Registers the function that says what a record does to its group."
     def remember(function):
         REPLAY[key] = function
         return function
@@ -230,30 +229,8 @@ def static_member(group: ConsumerGroup, instance_id: str) -> ConsumerGroupMember
     return next((each for each in group.members.values() if each.metadata.instance_id == instance_id), None)
 
 # ## Has anything changed?
-# %% ../../nbs/075_groups.consumer.ipynb #c4d33a8a
-def in_utf16(text: str) -> tuple[bytes, bytes]:
-    "A string in Java's units of two bytes, and how many of them there are."
-    units = text.encode('utf-16-le', 'surrogatepass')
-    return units, struct.pack('<i', len(units) // 2)
-
-def compute_topic_hash(topic: Topic, image: Image) -> int:
-    "A fingerprint of what matters about a topic to those who read it."
-    parts = [b'\0', topic.topic_id[7::-1], topic.topic_id[:7:-1], *in_utf16(topic.name)]
-    parts += [struct.pack('<i', len(topic.states))]
-    for number, partition in topic.partitions.items():
-        brokers = [image.brokers[id] for id in partition.replicas if id in image.brokers]
-        racks = sorted(broker.rack for broker in brokers if broker.rack is not None)
-        parts += [struct.pack('<i', number), *(count + units + count for units, count in map(in_utf16, racks))]
-    return xxh3(b''.join(parts))
-
-def compute_group_hash(names, image: Image) -> int:
-    "A fingerprint of all topics that a group reads, as a signed number: 0, if there are none."
-    hashes = [compute_topic_hash(image.topics[name], image) for name in sorted(names) if name in image.topics]
-    if not hashes: return 0
-    return int.from_bytes(xxh3(struct.pack(f'<{len(hashes)}Q', *hashes)).to_bytes(8, 'big'), 'big', signed=True)
-
 # %% ../../nbs/075_groups.consumer.ipynb #eafd0464
-def mark_of(image: Image) -> tuple: return image, image.last_offset   # so that we see whether there was news since
+def mark_of(image: Image) -> tuple: return image, image.last_offset   # differs as soon as there is news
 
 @lru_cache(maxsize=100)
 def known_hash(names: frozenset, image: Image, last_offset: int) -> int: return compute_group_hash(names, image)
@@ -271,12 +248,12 @@ def bump_group_epoch(draft: Draft, image: Image, changed: bool):
 # ## Somebody goes
 # %% ../../nbs/075_groups.consumer.ipynb #4b387dc3
 def maybe_delete_resolved_regular_expression(draft: Draft, regex: str):
-    "Forgets what a pattern stands for, if nobody subscribes to it any more."
+    "Forgets what a pattern matches, if no member has it any more."
     if regex and not num_subscribed_members(draft.group, regex):
         draft.add(ConsumerGroupRegularExpressionKey(group_id=draft.group.group_id, regular_expression=regex), None)
 
 def remove_member(draft: Draft, member_id: str):
-    "Takes back all that was said of a member."
+    "Deletes all that is known of a member."
     for key in (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupTargetAssignmentMemberKey,
                 ConsumerGroupMemberMetadataKey):
         draft.add(key(group_id=draft.group.group_id, member_id=member_id), None)
@@ -310,13 +287,13 @@ def classic_group_leave_to_consumer_group(group: ConsumerGroup,
 # %% ../../nbs/075_groups.consumer.ipynb #cd9db557
 def validate_offset_commit(group: ConsumerGroup, member_id: str, epoch: int, instance_id: str | None,
                            transactional: bool) -> int:
-    "May this one commit offsets? Zero, or the error. A tool may, as long as nobody is here."
+    "May this client commit offsets? Zero, or the error. A tool may, as long as the group is empty."
     if epoch < 0 and group.is_empty: return ErrorCode.NONE
     if transactional and (epoch, member_id, instance_id) == (-1, '', None): return ErrorCode.NONE
     return validate_offset_fetch(group, member_id, epoch)
 
 def validate_offset_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) -> int:
-    "May this one read the group's offsets? A caller that doesn't claim to be a member may."
+    "May this client read the group's offsets? One that doesn't claim to be a member may."
     if member_id is None and epoch < 0: return ErrorCode.NONE
     member = group.members.get(member_id)
     if member is None: return ErrorCode.UNKNOWN_MEMBER_ID
@@ -332,7 +309,7 @@ def create_group_tombstone_records(group: ConsumerGroup) -> list[tuple]:
     keys += [ConsumerGroupMemberMetadataKey(**id, member_id=member) for member in group.members]
     keys += [ConsumerGroupRegularExpressionKey(**id, regular_expression=regex)
              for regex in group.resolved_regular_expressions]
-    keys += [ConsumerGroupPartitionMetadataKey(**id)] * group.has_subscription_metadata_record
+    if group.has_subscription_metadata_record: keys.append(ConsumerGroupPartitionMetadataKey(**id))
     return [(key, None) for key in (*keys, ConsumerGroupMetadataKey(**id))]
 
 # ## Settings
@@ -360,15 +337,15 @@ def read_consumer_group_config(properties: Properties) -> ConsumerGroupConfig:
 GROUP_RESOURCE = 32
 
 def group_setting(coordinator: GroupCoordinator, group: ConsumerGroup, name: str, default: int) -> int:
-    "A setting of one group, which a client sets as it does for a topic."
+    "A setting of one group, if it has been set, or the broker's."
     return int(coordinator.image.configs.get((GROUP_RESOURCE, group.group_id), {}).get(name, default))
 
 # ## Timers
 # %% ../../nbs/075_groups.consumer.ipynb #76028011
 def schedule_timers(group: ConsumerGroup, member: ConsumerGroupMember,
-                    moved: bool # has it come to another point on its way?
+                    moved: bool # has its state changed?
                    ):
-    "A member was heard of: its timers start anew."
+    "A member has sent a heartbeat: its timers start again."
     config = group.coordinator.settings(read_consumer_group_config)
     session = group_setting(group.coordinator, group, 'consumer.session.timeout.ms', config.session_timeout_ms)
     schedule_timer(group, 'session', member, session)

@@ -25,7 +25,7 @@ from .reconciliation import preferred_server_assignor
 # v1: each member with its type, classic or consumer
 @message(api_key=69, versions='0-1', flexible='0+')
 class ConsumerGroupDescribeRequest:
-    "What are these groups like?"
+    "Who is in these groups, and what have they?"
     group_ids: Array[String]
     include_authorized_operations: Boolean
 
@@ -83,6 +83,7 @@ def named_assignment(assignment: frozenset, image: Image) -> NamedAssignment:
         for topic, each in topics if topic is not None])
 
 def describe_member(group: ConsumerGroup, member: ConsumerGroupMember, image: Image) -> DescribedMember:
+    "A member, with what it has and what it should have."
     said = member.metadata
     return DescribedMember(
         member_id=member.member_id, instance_id=said.instance_id, rack_id=said.rack_id,
@@ -90,11 +91,11 @@ def describe_member(group: ConsumerGroup, member: ConsumerGroupMember, image: Im
         subscribed_topic_names=said.subscribed_topic_names, subscribed_topic_regex=said.subscribed_topic_regex,
         assignment=named_assignment(member.assigned_partitions, image),
         target_assignment=named_assignment(group.target_assignment.get(member.member_id, frozenset()), image),
-        member_type=int(said.classic_member_metadata is None))
+        member_type=1 if said.classic_member_metadata is None else 0)
 
 # %% ../../nbs/077_groups.consumer_describe.ipynb #e4e2d253
 def describe_group(group_id: str, call: Call) -> DescribedGroup:
-    "A group as it is; or why it isn't shown."
+    "A group, or why it isn't shown."
     def no(error, why=None): return DescribedGroup(group_id=group_id, error_code=error, error_message=why)
     coordinator = call.node.groups
     if not call.allows(Operation.DESCRIBE, Resource.GROUP, group_id): return no(ErrorCode.GROUP_AUTHORIZATION_FAILED)

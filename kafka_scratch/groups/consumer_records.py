@@ -30,7 +30,7 @@ def as_assignment(topics: list[TopicPartitions] | None) -> frozenset | None:
     return frozenset((each.topic_id, partition) for each in topics for partition in each.partitions)
 
 def as_topic_partitions(assignment: frozenset) -> list[TopicPartitions]:
-    "The same as in a message, in order."
+    "A set of (topic id, partition), as a message has it, in order."
     found = {}
     for topic_id, partition in sorted(assignment): found.setdefault(topic_id, []).append(partition)
     return [TopicPartitions(topic_id=topic_id, partitions=partitions) for topic_id, partitions in found.items()]
@@ -47,6 +47,7 @@ class ClassicMemberMetadata:
     session_timeout_ms: Int32
     supported_protocols: Array[ClassicProtocol]
 
+# %% ../../nbs/074_groups.consumer_records.ipynb #36fa8b78
 class TaggedStruct:
     "A struct in a tagged field, or nothing: a varint 0 for nothing, 1 before a struct."
     format = None

@@ -330,8 +330,8 @@ def validate_offset_delete(coordinator: GroupCoordinator, group_id: str) -> int:
     error, group = check_coordinator(coordinator, group_id), coordinator.groups.get(group_id)
     if error: return error
     if group is None: return ErrorCode.NONE if group_id in coordinator.offsets else ErrorCode.GROUP_ID_NOT_FOUND
-    unclear = group.kind == 'classic' and not group.is_empty and group.protocol_type != 'consumer'
-    return ErrorCode.NON_EMPTY_GROUP if unclear else ErrorCode.NONE
+    cannot_tell = group.kind == 'classic' and not group.is_empty and group.protocol_type != 'consumer'
+    return ErrorCode.NON_EMPTY_GROUP if cannot_tell else ErrorCode.NONE
 
 # %% ../../nbs/066_groups.offset_apis.ipynb #a710f772
 def answer_offset_delete(request: OffsetDeleteRequest, call: Call) -> OffsetDeleteResponse:

@@ -21,7 +21,7 @@ from .consumer import (
 # ## A new target
 # %% ../../nbs/076_groups.reconciliation.ipynb #3c96802a
 def preferred_server_assignor(group: ConsumerGroup, config: ConsumerGroupConfig) -> str:
-    "The assignor that most members want; the first of them, if there are several."
+    "The assignor that most members want; among equals, the first in the configuration."
     votes = Counter(member.metadata.server_assignor for member in group.members.values())
     return max(config.assignors, key=lambda name: votes[name])
 
@@ -82,7 +82,7 @@ def build_current_assignment(member: ConsumerGroupMember, target_assignment_epoc
 # ## The whole way
 # %% ../../nbs/076_groups.reconciliation.ipynb #10e426e4
 def set_current_assignment(draft: Draft, member: ConsumerGroupMember):
-    "A member has come to another point on its way."
+    "Writes the state of a member."
     key = ConsumerGroupCurrentMemberAssignmentKey(group_id=draft.group.group_id, member_id=member.member_id)
     draft.add(key, ConsumerGroupCurrentMemberAssignmentValue(
         member_epoch=member.member_epoch, previous_member_epoch=member.previous_member_epoch, state=member.state,
@@ -90,7 +90,7 @@ def set_current_assignment(draft: Draft, member: ConsumerGroupMember):
         partitions_pending_revocation=as_topic_partitions(member.partitions_pending_revocation)))
 
 def maybe_reconcile(draft: Draft, member_id: str, owned: frozenset | None) -> ConsumerGroupMember:
-    "A member says what it has: it takes the next step, if there is one. Returns it as it is then."
+    "A member says what it has, and takes the next step, if there is one. Returns the member after it."
     group, before = draft.group, draft.group.members[member_id]
     target = group.target_assignment.get(member_id, frozenset())
     after = build_current_assignment(before, group.target_assignment_epoch, target, owned, group.owners)

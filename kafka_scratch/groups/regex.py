@@ -151,8 +151,10 @@ def parse_repeat(reader: Reader, piece: tuple) -> tuple:
 
 def bounds(sign: str | None, least: str | None, comma: str | None, most: str | None) -> tuple[int, int | None]:
     "From how often to how often: `bounds(None, '2', ',', '')` is (2, None), two or more."
-    if sign: return int(sign == '+'), 1 if sign == '?' else None
-    least, most = int(least), int(least) if not comma else int(most) if most else None
+    if sign: return 1 if sign == '+' else 0, 1 if sign == '?' else None
+    least = int(least)
+    if not comma: most = least
+    else: most = int(most) if most else None
     if max(least, most or 0) > MOST_REPEATS: raise PatternError('a repetition that is too much')
     if most is not None and most < least: raise PatternError('a repetition that goes backwards')
     return least, most

@@ -19,7 +19,7 @@ from ..wire.codes import CLUSTER_NAME, ErrorCode, Operation, Resource
 from ..apis.api import Api, Call
 from ..groups.regex import Pattern, PatternError
 from .state import STATES, TransactionMetadata, to_value
-from .coordinator import TxnMarkerEntry, write_marker
+from .markers import TxnMarkerEntry, write_marker
 
 # ## WriteTxnMarkers (27)
 # %% ../../nbs/083_transactions.admin.ipynb #f0e2028d
@@ -60,7 +60,7 @@ class WritableTxnMarkerResult:
 
 @message(api_key=27, versions='1', flexible='1+')
 class WriteTxnMarkersResponse:
-    "Where it is noted now."
+    "An error for each marker."
     markers: Array[WritableTxnMarkerResult]
 
 # %% ../../nbs/083_transactions.admin.ipynb #2701894c
@@ -104,7 +104,7 @@ class ListedTransaction:
 
 @message(api_key=66, versions='0-2', flexible='0+')
 class ListTransactionsResponse:
-    "These."
+    "The transactions that this broker coordinates."
     throttle_time_ms: Int32
     error_code: Int16
     unknown_state_filters: Array[String]
@@ -121,7 +121,7 @@ def is_wanted(txn: TransactionMetadata, request: ListTransactionsRequest, patter
     return pattern.matches(txn.transactional_id)
 
 def answer_list_transactions(request: ListTransactionsRequest, call: Call) -> ListTransactionsResponse:
-    "The transactions that somebody is looking for."
+    "The transactions that pass the filters."
     try: pattern = Pattern(request.transactional_id_pattern or '.*')
     except PatternError: return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     unknown, coordinator = sorted({*request.state_filters} - {*KNOWN_STATES}), call.node.transactions
@@ -139,7 +139,7 @@ list_transactions = Api(ListTransactionsRequest, ListTransactionsResponse, answe
 # one version
 @message(api_key=65, versions='0', flexible='0+')
 class DescribeTransactionsRequest:
-    "What is the matter with these?"
+    "What is known of these?"
     transactional_ids: Array[String]
 
 @nested
@@ -229,7 +229,7 @@ class TopicResponse:
 
 @message(api_key=61, versions='0', flexible='0+')
 class DescribeProducersResponse:
-    "These, as far as their logs know."
+    "The producers that the logs remember."
     throttle_time_ms: Int32
     topics: Array[TopicResponse]
 

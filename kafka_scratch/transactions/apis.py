@@ -251,7 +251,7 @@ class TxnOffsetCommitResponseTopic:
 
 @message(api_key=28, versions='0-5', flexible='3+')
 class TxnOffsetCommitResponse:
-    "Noted, in case it is committed."
+    "Written, for the case that it is committed."
     throttle_time_ms: Int32
     topics: Array[TxnOffsetCommitResponseTopic]
 
@@ -285,7 +285,7 @@ def commit_or_refuse(request: TxnOffsetCommitRequest, topics: list, error: int, 
                           producer_epoch=request.producer_epoch, attributes=TRANSACTIONAL)
 
 def answer_txn_offset_commit(request: TxnOffsetCommitRequest, call: Call) -> TxnOffsetCommitResponse:
-    "Notes offsets that count if the transaction is committed."
+    "Writes offsets that count if the transaction is committed."
     error = may_commit(request, call)
     accepted, refused = (request.topics, {}) if error else sort_out(request.topics, call)
     try: done = commit_or_refuse(request, accepted, error, call)

@@ -36,7 +36,7 @@ class InitProducerIdResponse:
 # ## Never the same number twice
 # %% ../../nbs/079_transactions.producers.ipynb #6750d54d
 class ProducerIds:
-    "Gives out producer ids, each of them once: from blocks that are in the metadata log before the first is used."
+    "Gives out producer ids, each of them once: from blocks that are written to the metadata log first."
     def __init__(self, controller: Controller, block: int = 1000):
         self.controller, self.block, self.left = controller, block, []
 
@@ -48,10 +48,10 @@ class ProducerIds:
 # ## The answer
 # %% ../../nbs/079_transactions.producers.ipynb #1339455a
 def may_produce(request: InitProducerIdRequest, call: Call) -> int:
-    "The error for a caller who may not have an id."
+    "The error for a caller that may not have an id."
     if request.transactional_id is None:
         allowed = call.allows(Operation.IDEMPOTENT_WRITE, Resource.CLUSTER, CLUSTER_NAME) \
-            or call.allows_some(Operation.WRITE, Resource.TOPIC)   # to write at all includes to do it with an id
+            or call.allows_some(Operation.WRITE, Resource.TOPIC)   # the right to write includes an id
         return ErrorCode.NONE if allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     allowed = call.allows(Operation.WRITE, Resource.TRANSACTIONAL_ID, request.transactional_id)
     return ErrorCode.NONE if allowed else ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -76,7 +76,7 @@ def answer_init_producer_id(request: InitProducerIdRequest, call: Call) -> InitP
     except StorageError: return no_producer_id(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, call.version)   # try again
 
 def init_transactional(request: InitProducerIdRequest, call: Call) -> InitProducerIdResponse:
-    "What the coordinator of its transactions says to a producer (chapter 44)."
+    "What the transaction coordinator says to a producer."
     expected = (request.producer_id, request.producer_epoch) if request.producer_id != -1 else None
     wanted = request.transactional_id, request.transaction_timeout_ms, expected
     try: txn = call.node.transactions.init_producer_id(*wanted)

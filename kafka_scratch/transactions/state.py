@@ -21,7 +21,7 @@ from ..wire.codes import ApiError, ErrorCode
 # values: v1 has tagged fields, and is flexible; written if the cluster has agreed on transaction.version 1
 @message(versions='0')
 class TransactionLogKey:
-    "Of which transaction a record speaks."
+    "The transactional id that a record is about."
     transactional_id: String
 
 TransactionLogKey.STATE_TYPE = 0
@@ -34,7 +34,7 @@ class PartitionsSchema:
 # %% ../../nbs/080_transactions.state.ipynb #b71f937c
 @message(versions='0-1', flexible='1+')
 class TransactionLogValue:
-    "What is true of it from now on."
+    "The state of its transaction from now on."
     producer_id: Int64
     previous_producer_id: Int64 = field(versions='1+', tag=0, default=-1)     # when the epochs of one id are used up
     next_producer_id: Int64 = field(versions='1+', tag=1, default=-1)

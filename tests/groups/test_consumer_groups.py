@@ -275,7 +275,7 @@ def test_patterns_see_what_their_member_may_see():
 # beside classic groups
 
 def test_beside_classic_groups():
-    groups = pytest.importorskip('kafka_scratch.groups.classic')
+    groups = pytest.importorskip('kafka_scratch.groups.classic_log')
     stage = Stage()
     stage.make('a', 1)
     group = groups.group_to_join(stage.groups, 'g', create=True)

@@ -10,7 +10,7 @@ from size import budget
 from kafka_scratch.cluster.image import Image, broker_registered, partition_made, topic_made
 from kafka_scratch.cluster.records import PartitionRecord, RegisterBrokerRecord, TopicRecord
 from kafka_scratch.groups import xxh3 as hashes
-from kafka_scratch.groups.consumer import compute_group_hash, compute_topic_hash
+from kafka_scratch.groups.fingerprints import compute_group_hash, compute_topic_hash
 from kafka_scratch.groups.xxh3 import xxh3, xxh3_python
 
 RECORDED = Path(__file__).parents[1]/'fixtures'/'wire'/'recorded'

@@ -18,7 +18,8 @@ from kafka_scratch.wire.codes import ErrorCode
 from kafka_scratch.apis.api import Caller
 from kafka_scratch.groups import classic, classic_apis
 from kafka_scratch.groups.classic import COMPLETING, EMPTY, PREPARING, STABLE, ClassicGroup, GroupConfig, next_due
-from kafka_scratch.groups.classic import restore, save, validate_member
+from kafka_scratch.groups.classic import save, validate_member
+from kafka_scratch.groups.classic_log import restore
 from kafka_scratch.groups.classic_apis import classic_group_heartbeat, classic_group_join, classic_group_leave
 from kafka_scratch.groups.classic_apis import classic_group_sync
 from kafka_scratch.groups.classic_messages import HeartbeatRequest, JoinGroupRequest, JoinGroupRequestProtocol

@@ -22,13 +22,15 @@ from small_node import small_node
 sys.path.insert(0, str(ROOT))
 from benchmarks.real_kafka import RealKafka
 from kafka_scratch.groups.heartbeat import ConsumerGroupHeartbeatRequest, consumer_group_heartbeat
-from kafka_scratch.groups.coordinator import FindCoordinatorRequest, Pending, find_coordinator, replay, write_state
+from kafka_scratch.groups.coordinator import Pending, replay, write_state
+from kafka_scratch.groups.find_coordinator import FindCoordinatorRequest, find_coordinator
 from kafka_scratch.wire.codes import ErrorCode, Operation
 from kafka_scratch.apis.api import Call
 from kafka_scratch.groups.admin import DescribeGroupsRequest, ListGroupsRequest, describe_groups, list_groups
 from kafka_scratch.groups import classic
 from kafka_scratch.groups.classic_messages import *
 from kafka_scratch.groups.classic import *
+from kafka_scratch.groups.classic_log import *
 from kafka_scratch.groups.classic_apis import *
 from kafka_scratch.groups.offsets import GroupMetadataKey, OffsetCommitKey, OffsetCommitValue
 from kafka_scratch.log.records import read_batches, read_records

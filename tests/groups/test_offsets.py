@@ -18,6 +18,7 @@ from kafka_scratch.cluster.properties import ConfigError, Properties
 from kafka_scratch.groups.coordinator import GroupCoordinator, Timers, replay
 from kafka_scratch.wire.codes import Operation, Resource
 from kafka_scratch.apis.api import Call, Node, read_request
+from kafka_scratch.groups.offset_expiry import *
 from kafka_scratch.groups.offsets import *
 from kafka_scratch.groups.offset_apis import *
 from kafka_scratch.log.partition import StorageError

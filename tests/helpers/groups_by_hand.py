@@ -11,6 +11,7 @@ from kafka_scratch.groups.admin import (DeleteGroupsRequest, DescribeGroupsReque
                                         describe_groups,
                                        list_groups)
 from kafka_scratch.groups.classic import *
+from kafka_scratch.groups.classic_log import *
 from kafka_scratch.groups.classic_apis import *
 from kafka_scratch.groups.classic_messages import *
 from kafka_scratch.groups.consumer_describe import ConsumerGroupDescribeRequest, consumer_group_describe

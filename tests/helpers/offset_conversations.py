@@ -13,6 +13,7 @@ from player import answer_in, framed
 from recording import Recorder
 from kafka_scratch.apis.api import read_request
 from kafka_scratch.groups.offset_apis import *
+from kafka_scratch.groups.offset_expiry import *
 from kafka_scratch.groups.offsets import *
 from kafka_scratch.log.records import read_batches, read_records
 from kafka_scratch.wire.primitives import Int16

@@ -18,7 +18,8 @@ from broker_process import ROOT, Client, running, wait_until
 sys.path.insert(0, str(ROOT))
 from benchmarks import real_kafka
 
-from kafka_scratch.groups.coordinator import FindCoordinatorRequest, FindCoordinatorResponse, partition_of
+from kafka_scratch.groups.coordinator import partition_of
+from kafka_scratch.groups.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kafka_scratch.apis.describe_topic_partitions import DescribeTopicPartitionsRequest
 from kafka_scratch.apis.describe_topic_partitions import DescribeTopicPartitionsResponse, TopicRequest
 from kafka_scratch.apis.fetch_messages import FetchPartition, FetchRequest, FetchResponse, FetchTopic

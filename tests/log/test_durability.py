@@ -589,7 +589,8 @@ def test_a_mark_of_a_clean_end_counts_once(tmp_path):
 DELETE_AND_DIE = """
 import os, signal, sys
 from kafka_scratch.client.client import Connection
-from kafka_scratch.groups.coordinator import FindCoordinatorRequest, GroupCoordinator, find_coordinator
+from kafka_scratch.groups.coordinator import GroupCoordinator
+from kafka_scratch.groups.find_coordinator import FindCoordinatorRequest, find_coordinator
 from kafka_scratch.groups.offset_apis import OffsetCommitRequest, OffsetCommitRequestPartition
 from kafka_scratch.groups.offset_apis import OffsetCommitRequestTopic, offset_commit
 from kafka_scratch.broker.running import running_broker

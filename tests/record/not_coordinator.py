@@ -9,7 +9,7 @@ from broker_process import Client, wait_until
 from groups_by_hand import NO_TOPIC, NOT_LOADED, join_request, questions
 from kafka_scratch.groups.classic_apis import heartbeat, join_group
 from kafka_scratch.groups.classic_messages import HeartbeatRequest
-from kafka_scratch.groups.coordinator import FindCoordinatorRequest, find_coordinator
+from kafka_scratch.groups.find_coordinator import FindCoordinatorRequest, find_coordinator
 from kafka_scratch.log.records import Record, read_batches, write_batch
 from kafka_scratch.wire.codes import ErrorCode
 

@@ -16,8 +16,9 @@ from recording import answer_in, command_line, framed
 
 from benchmarks.real_kafka import RealKafka, run_tool
 from broker_process import Client
-from kafka_scratch.groups.coordinator import FindCoordinatorRequest
-from kafka_scratch.apis.fetch_messages import FetchPartition, FetchRequest, FetchTopic
+from kafka_scratch.groups.find_coordinator import FindCoordinatorRequest
+from kafka_scratch.apis.fetch_messages import FetchPartition, FetchTopic
+from kafka_scratch.apis.fetch import FetchRequest
 from kafka_scratch.wire.codes import API_NAMES
 from kafka_scratch.apis.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kafka_scratch.broker.apis import APIS

@@ -443,7 +443,7 @@ def test_a_topic_that_is_gone(tmp_path):
 def test_markers_of_an_earlier_coordinator(tmp_path):
     """A log that has seen a higher epoch of the coordinator (when Kafka led the transaction log, perhaps) still takes
     our markers: there is no other coordinator."""
-    from kafka_scratch.transactions.coordinator import TxnMarkerEntry, write_marker
+    from kafka_scratch.transactions.markers import TxnMarkerEntry, write_marker
     node = small_node(tmp_path)
     node.create({'left': 1, 'right': 1})
     txn = node.transactions.init_producer_id('pay', 60_000)
