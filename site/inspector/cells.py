@@ -2,6 +2,7 @@
 import builtins
 import json
 import linecache
+import re
 import sys
 import traceback
 import types
@@ -69,15 +70,15 @@ pretend('IPython.display', display=display, HTML=HTML, SVG=SVG, Markdown=Markdow
 # --- how it fails ---
 
 HERE = 'cell '   # how the file names of cells begin
+PLACE = re.compile(r'File "(cell [^"]*)", (line \d+)(?:, in <module>)?')
 
 def told(error: BaseException) -> str:
     "A traceback of the reader's own lines; what lies between them and the error is ours."
-    if isinstance(error, SyntaxError) and str(error.filename).startswith(HERE):
-        return ''.join(traceback.format_exception_only(error))
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(HERE)]
-    lines = traceback.StackSummary.from_list(frames).format()
-    return ''.join([*(line.replace(f'File "{HERE}', f'In "{HERE}', 1) for line in lines),
-                    *traceback.format_exception_only(error)])
+    lines = traceback.format_exception_only(error)
+    if not (isinstance(error, SyntaxError) and str(error.filename).startswith(HERE)):
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(HERE)]
+        lines = [*traceback.StackSummary.from_list(frames).format(), *lines]
+    return PLACE.sub(r'In \1, \2', ''.join(lines))
 
 def hint(error: BaseException) -> str:
     "What an error means here that it doesn't mean elsewhere."

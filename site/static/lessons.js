@@ -51,7 +51,7 @@
     const source = sourceOf(cell);
     cell.root?.setAttribute('aria-busy', true);
     try {
-      const failed = await python.run('cells.run', [String(cell.number), source], (piece) => output?.add(piece));
+      const failed = await python.run('cells.run', [cell.number, source], (piece) => output?.add(piece));
       cell.done = !failed;
       if (failed) { (output ?? freshOutput(cell)).fail(failed); tell(cell, ''); return false; }
       const seconds = (performance.now() - from) / 1000;
@@ -73,9 +73,9 @@
       await start();
       for (const cell of cells.slice(0, last + 1)) {
         if (!cell.runnable || (!chosen.has(cell) && cell.done)) continue;
-        tell(teller, cell === teller ? 'Running' : `Running cell ${cell.number} of ${last + 1}`);
+        tell(teller, cell === teller ? 'Running' : `Running cell ${cell.number}`);
         if (await execute(cell, !chosen.has(cell)) || cell === teller) continue;
-        tell(teller, cell.root ? `Cell ${cell.number} has failed.` : 'A cell that is not shown has failed.');
+        tell(teller, `Cell ${cell.number} has failed.`);
         return cell.root?.scrollIntoView({ block: 'nearest' });
       }
       if (teller === bar) tell(bar, `✓ all cells, ${((performance.now() - from) / 1000).toFixed(1)} s`);
@@ -185,11 +185,12 @@
     cell.status = element('span', { className: 'lesson-status', role: 'status' });
     cell.progress = element('progress', { max: 1, value: 0, hidden: true, ariaLabel: 'Loading Python' });
     cell.tools = element('div', { className: 'lesson-tools' },
-      button('▶ Run', 'Run this cell (Ctrl+Enter)', () => run([cell])), cell.progress, cell.status,
+      button('▶ Run', 'Run this cell (Ctrl+Enter)', () => run([cell])),
+      element('span', { className: 'lesson-number', textContent: `cell ${cell.number}` }), cell.progress, cell.status,
       button('Run all above', 'Run the cells above again, in order', () => run(above(cell), cell)),
       button('Stop', 'End Python; what it knew is lost', startAgain),
       button('Reset', 'The cell as it was', () => reset(cell)));
-    const [, , , all, stop, back] = cell.tools.children;
+    const [all, stop, back] = [...cell.tools.children].slice(-3);
     all.className = 'lesson-above';
     stop.className = 'lesson-stop';
     back.className = 'lesson-reset';
@@ -232,7 +233,11 @@
     const response = await fetch(new URL(tag.dataset.lesson, site));
     if (!response.ok) return;
     cells = await response.json();
-    cells.forEach((cell, n) => { cell.number = n + 1; cell.root = document.getElementById(`cell-${cell.id}`); });
+    let shown = 0;
+    for (const cell of cells) {
+      cell.root = document.getElementById(`cell-${cell.id}`);
+      cell.number = cell.root ? String(++shown) : `after ${shown}, which is not shown`;
+    }
     if (!cells.some(({ root, runnable }) => root && runnable)) return;
     for (const cell of cells) if (cell.root) equip(cell);
     introduce();

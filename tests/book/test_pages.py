@@ -271,7 +271,12 @@ def test_a_cell_is_run_changed_and_run_again(browser, site):
         editor.type('nonsense')
         editor.press('Shift+Enter')
         output(page, last).get_by_text('NameError').wait_for()
-        assert 'In "cell' in output(page, last).inner_text() and 'pyodide' not in output(page, last).inner_text()
+        number = [cell['id'] for cell in cells(site, name) if not cell['hidden']].index(last['id']) + 1
+        assert f'In cell {number}, line 5' in output(page, last).inner_text()
+        assert 'pyodide' not in output(page, last).inner_text()
+        editor.fill('class Bold:\n    def _repr_html_(self): return "<b>rich</b>"\nBold()')
+        editor.press('Control+Enter')
+        output(page, last).locator('b', has_text='rich').wait_for()
         tools(page, last).get_by_role('button', name='Reset').click()
         assert editor.input_value() == last['source'] and output(page, last).count() == 0
         editor.press('Tab')
