@@ -19,7 +19,6 @@ LARGEST = 400   # lines, about: more takes a reason
 REASONS = {      # module → why it is larger
     'cluster.other_settings': 'a table: a line for each setting of Kafka that we do not act on',
     'cluster.settings_table': 'a table: a line for each setting that we act on, and what reads a line',
-    'groups.classic': 'the state of a group and the rules that move it, which call each other',
     'wire.field_notes': 'a table: a sentence for each field of each message'}
 SINGLE = {       # class → why it has exactly one subclass, in its own module
     'spark.datasource.TableReader': 'Spark asks a reader for filters if it has a method for them: there is one with, '
