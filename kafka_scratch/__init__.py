@@ -20,7 +20,7 @@ __all__ = [*_MODULES]
 
 # %% ../nbs/146_init.ipynb #34f58ea1
 def __getattr__(name: str):
-    "Loads one of the names of the package when it is first asked for."
+    "Loads one of the names of the package when it is first used."
     if name not in _MODULES: raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
     from importlib import import_module
     found = globals()[name] = getattr(import_module(f'{__name__}.{_MODULES[name]}'), name)

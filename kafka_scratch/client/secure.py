@@ -25,7 +25,7 @@ from ..security.tls import load_identity, load_trust
 # ## Conversations
 # %% ../../nbs/138_client.secure.ipynb #cbc63de3
 class NotAdmitted(Unanswered):
-    "A broker doesn't believe that we are who we say, or we don't believe that of it. No second try would mend it."
+    "The broker doesn't accept who we are, or we don't accept who it is. A second try wouldn't help."
 
 def plain(username: str, password: str):
     "PLAIN, from the client's side: the name, and the password as it is."
@@ -87,7 +87,7 @@ REASONS = {'ssl.truststore.password': 'is for stores of another kind than PEM: t
            'ssl.keystore.password': 'is for stores of another kind than PEM: ssl.key.password opens a locked key'}
 
 def check_names(properties: Properties):
-    "Refuses what we can't do: better than to connect in another way than somebody meant."
+    "Refuses settings that we don't know: better than to connect in another way than was meant."
     for name in properties.settings:
         if name in KNOWN: continue
         close = difflib.get_close_matches(name, KNOWN, 1, 0.8)
@@ -116,7 +116,7 @@ def read_account(properties: Properties) -> tuple[str, str, str]:
 
 # %% ../../nbs/138_client.secure.ipynb #687a1235
 def client_context(properties: Properties) -> ssl.SSLContext:
-    "TLS as a client's settings want it."
+    "TLS as a client's settings say."
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     name = 'ssl.endpoint.identification.algorithm'
@@ -126,10 +126,10 @@ def client_context(properties: Properties) -> ssl.SSLContext:
     context.check_hostname = algorithm != ''
     if properties.get('ssl.truststore.location') or properties.get('ssl.truststore.certificates'):
         load_trust(context, properties)
-    else: context.load_default_certs()   # those whom this machine trusts
+    else: context.load_default_certs()   # the authorities that this machine trusts
     kinds = 'location', 'certificate.chain', 'key'
     location, chain, key = (properties.get(f'ssl.keystore.{kind}') for kind in kinds)
-    if location or chain and key: load_identity(context, properties, None)   # no listener: we only call
+    if location or chain and key: load_identity(context, properties, None)   # a client has no listener
     elif chain or key:
         raise properties.wrong('ssl.keystore.key', 'and ssl.keystore.certificate.chain go together: one is missing')
     return context
@@ -181,7 +181,7 @@ def wrap_in_tls(bare: socket.socket, host: str, name: str, config: ClientConfig)
 
 # %% ../../nbs/138_client.secure.ipynb #a3851821
 def refused(name: str, account: tuple[str, str, str], code: int, reason: str | None) -> NotAdmitted:
-    "A refusal, in the broker's words; unless it repeats our password."
+    "A refusal in the broker's words; our password is replaced, should it be in them."
     mechanism, _, password = account
     if code == ErrorCode.ILLEGAL_SASL_STATE: reason = 'this port asks nobody for a password'
     reason = (reason or error_said(code)).replace(password, '(hidden)')
@@ -192,7 +192,7 @@ def log_in(ask, # a question to the broker: `ask(api, request)`
            name: str, # of the broker, for errors
            account: tuple[str, str, str] # mechanism, name, password
           ) -> float:
-    "Shows a broker who we are. Returns for how many seconds it believes us; 0: as long as the connection lasts."
+    "Logs in at a broker. Returns for how many seconds that is valid; 0: as long as the connection lasts."
     mechanism, username, password = account
     answer, _ = ask(sasl_handshake, SaslHandshakeRequest(mechanism=mechanism))
     if answer.error_code: raise refused(name, account, answer.error_code, f'it has {", ".join(answer.mechanisms)}')
@@ -207,9 +207,9 @@ def log_in(ask, # a question to the broker: `ask(api, request)`
 
 # %% ../../nbs/138_client.secure.ipynb #0ec77e84
 class SecureConnection(Connection):
-    "A connection through TLS, if the settings want it, on which we show who we are before anything else is said."
+    "A connection through TLS, if the settings say so, that logs in before anything else."
     def __init__(self, host: str, port: int, patience: float = 30.0, config: ClientConfig = None):
-        self.config, self.renew_at = config, None   # when to show again who we are
+        self.config, self.renew_at = config, None   # when to log in again
         if config.tls: self.at_greeting = 'perhaps it wants a certificate of ours'
         super().__init__(host, port, patience)
 
@@ -238,6 +238,6 @@ class SecureConnection(Connection):
 
 # %% ../../nbs/138_client.secure.ipynb #d0b5658c
 def connect_with(path: str | None):
-    "What makes connections as the settings in a file want it; plain ones, if there is no file."
+    "What makes connections as the settings in a file say; plain ones, if there is no file."
     if path is None: return Connection
     return functools.partial(SecureConnection, config=read_client_config(read_text(path), path))
