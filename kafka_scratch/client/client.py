@@ -48,7 +48,7 @@ def read_response(frame: bytes, # without its length
 # ## What do you speak?
 # %% ../../nbs/052_client.client.ipynb #5d5c5cb8
 class Unanswered(Exception):
-    "A question to which a cluster has no answer for us; the text says which, and why."
+    "A request to which a cluster has no answer for us; the text says which, and why."
 
 def versions_in(answer: ApiVersionsResponse) -> dict[int, tuple[int, int]]:
     "The versions that a broker speaks, by the key of the API."
@@ -105,7 +105,7 @@ def send_and_receive(target: socket.socket, message: bytes, patience: float, nam
 
 # %% ../../nbs/052_client.client.ipynb #9a25659b
 class Connection:
-    "A connection to one broker: a question goes out, and its answer comes back."
+    "A connection to one broker: a request goes out, and its answer comes back."
     at_greeting = 'perhaps it expects TLS'                # what may be wrong if a broker closes it at once,
     at_question = 'perhaps it wants to know who we are'   # or as soon as we want something
     def __init__(self, host: str, port: int, patience: float = 30.0):
@@ -134,7 +134,7 @@ class Connection:
     def ask(self, api: Api, request: Message,
             most: int | None = None # no newer version than this
            ) -> tuple[Message, int]:
-        "The answer to a question, and the version in which it was asked."
+        "The answer to a request, and the version in which it was asked."
         version = common_version(api, self.versions)
         if most is not None: version = min(version, most)
         try: frame = self.exchange(api, version, request)
@@ -208,7 +208,7 @@ class Client:
     def ask(self, address: tuple[str, int], api: Api, request: Message, most: int | None = None,
             again: bool = True # does it no harm to ask twice?
            ) -> tuple[Message, int]:
-        "Asks one broker. A connection on which something went wrong isn't used again: who knows what comes next."
+        "Asks one broker. A connection on which something went wrong isn't used again: its next frame may be any."
         used = address in self.connections
         try: return self.connection(address).ask(api, request, most)
         except BaseException as error:
@@ -298,7 +298,7 @@ def grouped(places) -> dict[str, list[int]]:
     return topics
 
 def error_said(code: int) -> str:
-    "What to call an error of a broker: by its name, if we know it."
+    "The name of an error, or its number if we don't know it."
     return error_name(code) or f'error {code}'
 
 def check_answer(place: tuple[str, int], answer) -> object:
@@ -307,7 +307,7 @@ def check_answer(place: tuple[str, int], answer) -> object:
     raise Unanswered(f'partition {place[1]} of {place[0]}: the broker says {error_said(answer.error_code)}')
 
 def check_done(what: str, answer):
-    "An answer, unless it is a refusal; then the broker's reason is told, if it gave one."
+    "An answer, unless it is a refusal; then an exception, with the broker's reason if it gave one."
     if not answer.error_code: return answer
     reason = getattr(answer, 'error_message', None)   # not all answers have one
     told = f' ({reason.rstrip(".")})' if reason else ''

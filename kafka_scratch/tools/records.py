@@ -18,7 +18,7 @@ def json_bytes(data: bytes | None, most: int | None = None) -> dict | None:
     return {'hex': bytes(data).hex()}
 
 def record_json(source, batch, record, most: int | None = None) -> dict:
-    "A record as a Java consumer sees it; and one for brokers, which no consumer sees, with a note that it is one."
+    "A record as a Java consumer sees it; a control record, which no consumer sees, is marked as one."
     found = dict(topic=source.topic, partition=source.partition, offset=record.offset,
                  leaderEpoch=batch.header.partition_leader_epoch, timestamp=record.timestamp,
                  timestampType='LOG_APPEND_TIME' if batch.log_append_time else 'CREATE_TIME',
