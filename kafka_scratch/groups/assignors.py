@@ -39,7 +39,7 @@ def assign_homogeneous(members: dict[str, MemberSubscription], partitions: dict[
     least, extra = divmod(len(every), len(members))
     for waiting, (id, member) in zip(range(len(members), 0, -1), members.items()):
         mine = sorted((partition for partition in member.assignment if partition in rank), key=rank.get)
-        larger = extra > 0 and (len(mine) > least or waiting <= extra)   # it is of use here, or enough for all that follow
+        larger = extra > 0 and (len(mine) > least or waiting <= extra)   # used here, or enough for all that follow
         quota = least + 1 if larger else least
         if larger: extra -= 1
         found[id], lacking[id] = set(mine[:quota]), quota - len(mine)
