@@ -17,12 +17,12 @@ class ConfigError(ValueError):
 BLANKS = ' \t\f'
 
 def continues(line: str) -> bool:
-    "Does a line go on in the next? After one backslash it does; two of them are a backslash that is meant as such."
+    "Does a line continue in the next? After an odd number of backslashes: two of them are one that is meant as such."
     return (len(line) - len(line.rstrip('\\'))) % 2 == 1
 
 # %% ../../nbs/046_cluster.properties.ipynb #526c08c4
 def logical_lines(text: str):
-    "The lines that say something, joined where they continue, each with the number of its first line."
+    "The lines that aren't empty or comments, joined where they continue, each with the number of its first line."
     lines = iter(enumerate(re.split(r'\r\n|\r|\n', text), 1))
     for number, line in lines:
         line = line.lstrip(BLANKS)
@@ -32,7 +32,7 @@ def logical_lines(text: str):
 
 # %% ../../nbs/046_cluster.properties.ipynb #42348dec
 KEY_AND_VALUE = re.compile(r'''
-    ( (?: \\. | [^\\=:\ \t\f] )* )    # the key: characters behind a backslash, or any that don't end it
+    ( (?: \\. | [^\\=:\ \t\f] )* )    # the key: characters after a backslash, or any that don't end it
     [\ \t\f]* [=:]? [\ \t\f]*         # what is between them
     ( .* )                            # the value: the rest''', re.VERBOSE | re.DOTALL)
 
@@ -58,10 +58,10 @@ def unescape(text: str, line: int) -> str:
 
 # %% ../../nbs/046_cluster.properties.ipynb #04275c82
 def read_text(path: str, missing: str | None = None) -> str:
-    "The text of a properties file. If there is no such file: `missing`, where that is a text, else a ConfigError."
+    "The text of a properties file. If there is no such file: `missing`, if that isn't None, else a ConfigError."
     try:
         with open(path, encoding='iso-8859-1') as file: return file.read()
-    except (OSError, ValueError) as error:   # ValueError: the path is none
+    except (OSError, ValueError) as error:   # ValueError: a zero byte in the path
         if missing is not None and isinstance(error, (FileNotFoundError, NotADirectoryError)): return missing
         raise ConfigError(f"{path} can't be read: {getattr(error, 'strerror', None) or error}") from None
 
@@ -73,24 +73,25 @@ class Properties:
                  source: str): self.settings, self.source = settings, source
 
     def get(self, *names: str) -> str | None:
-        "The first of these settings that is there; None, if none is."
+        "The first of these settings that is set; None if none is."
         return next((self.settings[name][0].strip() for name in names if name in self.settings), None)
 
     def items(self, *names: str) -> list[str]:
-        "A setting that lists several things, with commas between them."
+        "A setting that is a list, with commas."
         return [item.strip() for item in (self.get(*names) or '').split(',') if item.strip()]
 
     def of_listener(self, name: str) -> 'Properties':
-        "The settings as one listener sees them: `listener.name.internal.x=1` is its `x`, whatever it is for others."
+        "The settings as one listener sees them: `listener.name.internal.x=1` is its `x`, whatever `x` is for the others."
         prefix = f'listener.name.{name.lower()}.'
         own = {key[len(prefix):]: value for key, value in self.settings.items() if key.startswith(prefix)}
         return Properties(self.settings | own, self.source)
 
     def wrong(self, name: str, problem: str) -> ConfigError:
         line = self.settings[name][1] if name in self.settings else None
-        return ConfigError(f'{self.source}{"" if line is None else f", line {line}"}: {name} {problem}')
+        where = self.source if line is None else f'{self.source}, line {line}'
+        return ConfigError(f'{where}: {name} {problem}')
 
-    def __repr__(self) -> str: return f'<{len(self.settings)} settings from {self.source}>'   # not what they are
+    def __repr__(self) -> str: return f'<{len(self.settings)} settings from {self.source}>'   # without the values
 
 # %% ../../nbs/046_cluster.properties.ipynb #57b0009e
 def read_properties(text: str, source: str) -> Properties:
@@ -112,7 +113,7 @@ def read_number(properties: Properties, name: str, least: int, most: int = 2**31
 YES_OR_NO = 'true', 'false'   # these may be written in any case
 
 def read_choice(properties: Properties, name: str, choices: tuple[str, ...]) -> str | None:
-    "One of some words; None if it isn't set."
+    "One of several words; None if it isn't set."
     text = properties.get(name)
     if text is None or text in choices: return text
     if choices == YES_OR_NO and text.lower() in choices: return text.lower()
