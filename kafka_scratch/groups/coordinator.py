@@ -117,8 +117,7 @@ class StateLog:
     def ensure(self):
         "Creates the topic, if it isn't there."
         if self.known is None:
-            replicas = [[self.node.node_id]] * self.planned
-            self.node.controller.write(topic_records(self.topic, replicas, self.settings))
+            self.node.controller.write(topic_records(self.topic, [[self.node.node_id]] * self.planned, self.settings))
     def hosted(self, partition: int) -> Hosted:
         "What the broker knows of a partition: its log, or why it hasn't got it."
         self.ensure()
