@@ -20,9 +20,9 @@ from .configs import storage_fault
 from .topics import MOST_PARTITIONS, bad_assignment, check_replicas, make_directories, place
 from .topics import refused_names, with_live_leader
 
-# ## The question, and the answer
+# ## Request and response
 # %% ../../nbs/060_apis.create_partitions.ipynb #f0a8c835
-# CreatePartitions (37): gives topics more partitions, up to a count; where new ones go may be said by hand.
+# CreatePartitions (37): gives topics more partitions, up to a count; a request may name the brokers of new ones.
 # v1: the same as v0. v2: flexible. v3: THROTTLING_QUOTA_EXCEEDED.
 @nested
 class CreatePartitionsAssignment:
@@ -32,11 +32,11 @@ class CreatePartitionsAssignment:
 class CreatePartitionsTopic:
     name: String
     count: Int32
-    assignments: Array[CreatePartitionsAssignment] = field(nullable='0+')   # null: wherever you like
+    assignments: Array[CreatePartitionsAssignment] = field(nullable='0+')   # null: the broker places them
 
 @message(api_key=37, versions='0-3', flexible='2+')
 class CreatePartitionsRequest:
-    "So many partitions should these topics have."
+    "The topics, each with its new number of partitions."
     topics: Array[CreatePartitionsTopic]
     timeout_ms: Int32
     validate_only: Boolean
@@ -50,14 +50,14 @@ class CreatePartitionsTopicResult:
 
 @message(api_key=37, versions='0-3', flexible='2+')
 class CreatePartitionsResponse:
-    "What became of each topic."
+    "The result for each topic."
     throttle_time_ms: Int32
     results: Array[CreatePartitionsTopicResult]
 
 # ## New partitions
 # %% ../../nbs/060_apis.create_partitions.ipynb #06c91d65
 def new_partitions(wanted: CreatePartitionsTopic, image: Image) -> list[PartitionRecord]:
-    "The records of the partitions that a topic is to get."
+    "The records of the new partitions of a topic."
     topic = image.topics.get(wanted.name)
     if topic is None: raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     there, more = len(topic.states), wanted.count - len(topic.states)
@@ -65,7 +65,7 @@ def new_partitions(wanted: CreatePartitionsTopic, image: Image) -> list[Partitio
     if more < 0:
         raise ApiError(ErrorCode.INVALID_PARTITIONS, f'The topic {topic.name} currently has {there} partition(s); '
                                                      f'{wanted.count} would not be an increase.')
-    if more > MOST_PARTITIONS: raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)   # Kafka has no better word for it
+    if more > MOST_PARTITIONS: raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)   # Kafka's error for it
     assignment = place_more(wanted, image, more, len(topic.partition(min(topic.states)).replicas))
     return [with_live_leader(partition_record(topic.topic_id, number, replicas), image)
             for number, replicas in enumerate(assignment, there)]
@@ -84,7 +84,7 @@ def place_more(wanted: CreatePartitionsTopic, image: Image, more: int, replicati
                                  'in controlled shutdown.')
     return [list(each.broker_ids) for each in wanted.assignments]
 
-# ## The answer, in three steps
+# ## The response, in three steps
 # %% ../../nbs/060_apis.create_partitions.ipynb #43f46455
 def answer_create_partitions(request: CreatePartitionsRequest, call: Call) -> CreatePartitionsResponse:
     "Gives topics more partitions."
@@ -104,13 +104,13 @@ def answer_create_partitions(request: CreatePartitionsRequest, call: Call) -> Cr
 
 # %% ../../nbs/060_apis.create_partitions.ipynb #3bb16b61
 def result_of(name: str, said: ApiError) -> CreatePartitionsTopicResult:
-    "What became of a topic; NONE is no fault. Who may not alter it is told no more than that."
+    "The result for a topic; NONE is no fault. A caller without the permission gets no details."
     message = None if said.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED else said.message
     return CreatePartitionsTopicResult(name=name, error_code=said.code, error_message=message)
 
 # %% ../../nbs/060_apis.create_partitions.ipynb #155a0bac
 def write_partitions(records: list[PartitionRecord], results: dict[str, ApiError], node):
-    "Writes the new partitions of all topics together, and makes their directories."
+    "Writes the new partitions of all topics together, and creates their directories."
     try: node.controller.write(records)
     except StorageError as error:
         failed = storage_fault(node, error)
