@@ -15,17 +15,17 @@ from .topics import read_topic_config
 from .create_topics import METADATA_TOPIC, CreatableTopic, check_total, create, may_create
 
 # %% ../../nbs/062_apis.auto_topic_creation.ipynb #fbcc2a86
-# Metadata (3), in a broker that makes topics: the answer of apis.metadata, after which missing topics are there.
+# Metadata (3), in a broker that creates topics: the response of apis.metadata; missing topics are then created.
 # Up to v3 a request couldn't forbid that; since v4 it has allow_auto_topic_creation. Only names count, never ids.
 def to_create(request: MetadataRequest, answer: MetadataResponse, version: int) -> list[str]:
-    "Topics that were asked for, don't exist, and may be made because of it."
+    "The topics of a request that don't exist and may be created."
     if asks_for_all(request, version) or not request.allow_auto_topic_creation: return []
     missing = [topic.name for topic in answer.topics if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     return [name for name in missing if name and valid_name(name) and name not in (*INTERNAL_TOPICS, METADATA_TOPIC)]
 
 # %% ../../nbs/062_apis.auto_topic_creation.ipynb #71920b3b
 def answer_metadata_creating(request: MetadataRequest, call: Call) -> MetadataResponse:
-    "Brokers and topics; and topics that are missing are made for the next time."
+    "Brokers and topics; missing topics are created for the next request."
     answer = answer_metadata(request, call)
     names = to_create(request, answer, call.version)
     if not names or not read_topic_config(call.node.properties).auto_create: return answer
@@ -42,7 +42,7 @@ def answer_metadata_creating(request: MetadataRequest, call: Call) -> MetadataRe
 
 # %% ../../nbs/062_apis.auto_topic_creation.ipynb #34036f61
 def is_final(request: MetadataRequest, answer: MetadataResponse) -> bool:
-    "Would an equal request get an equal answer? Not if a topic is missing that may be made by then."
+    "Would the same request get the same response? Not if a missing topic may exist by then."
     if not request.allow_auto_topic_creation: return True
     return all(topic.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION for topic in answer.topics)
 
