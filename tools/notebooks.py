@@ -2,7 +2,7 @@
 """Execute the notebooks and keep their saved outputs true.
 
     tools/notebooks.py run                    execute every notebook in place and save its outputs
-    tools/notebooks.py run nbs/021_wire.frames.ipynb
+    tools/notebooks.py run nbs/030_wire.frames.ipynb
     tools/notebooks.py check                  fail if a saved output is not what the code prints
 
 Cells run as nbdev_test runs them: `#| eval: false` and the flags named by tst_flags in settings.ini are

@@ -93,7 +93,7 @@ def test_readme_is_what_its_notebook_says():
 def test_nbdev_test_passes_too():
     """nbdev's own command runs the same cells in the same way: tried with one chapter, since all of them are executed
     above."""
-    done = run('nbdev_test', '--path', ROOT/'nbs'/'021_wire.frames.ipynb', '--n_workers', '1')
+    done = run('nbdev_test', '--path', ROOT/'nbs'/'030_wire.frames.ipynb', '--n_workers', '1')
     assert done.returncode == 0 and 'Success' in done.stdout + done.stderr, done.stdout + done.stderr
 
 
