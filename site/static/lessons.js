@@ -175,7 +175,7 @@
       return;
     }
     const editor = element('textarea', { value: cell.source, spellcheck: false, autocapitalize: 'off', autocomplete: 'off',
-      wrap: 'off', ariaLabel: `Code of cell ${cell.number}. Control and Enter runs it, Escape leaves it.` });
+      wrap: 'off', rows: 1, ariaLabel: `Code of cell ${cell.number}. Control and Enter runs it, Escape leaves it.` });
     Object.assign(cell, { code, editor, original: code.innerHTML });
     code.parentElement.classList.add('lesson-code');
     code.after(editor);
