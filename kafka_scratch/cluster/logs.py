@@ -159,7 +159,7 @@ def flush_now(logs: Logs, log: PartitionLog):
     "Syncs a log at once. Raises StorageError if the disk refuses."
     flush = sync_now(log)
     if not logs.flusher.at_work: end_flush(log, flush)
-    else: logs.flush(log, lambda log, error: None)   # it may be syncing this very log: its next round covers this batch, too
+    else: logs.flush(log, lambda log, error: None)   # it may be syncing this log: its next round covers the batch
 
 # ## The same name, another topic
 # %% ../../nbs/045_cluster.logs.ipynb #458f3558

@@ -81,7 +81,7 @@ class Properties:
         return [item.strip() for item in (self.get(*names) or '').split(',') if item.strip()]
 
     def of_listener(self, name: str) -> 'Properties':
-        "The settings as one listener sees them: `listener.name.internal.x=1` is its `x`, whatever `x` is for the others."
+        "The settings as one listener sees them: `listener.name.internal.x=1` is its `x`, whatever others have."
         prefix = f'listener.name.{name.lower()}.'
         own = {key[len(prefix):]: value for key, value in self.settings.items() if key.startswith(prefix)}
         return Properties(self.settings | own, self.source)

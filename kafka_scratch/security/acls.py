@@ -116,7 +116,7 @@ class Authorizer:
         "May the caller do this to at least one resource of the type?"
         if self(caller, operation, resource, ''): return True   # whatever its name is
         names = {name for kind, name in self.rules.named if kind == resource}
-        names |= {f'{name}\0' for kind, name in self.rules.prefixed if kind == resource}   # no literal rule has such a name
+        names |= {f'{name}\0' for kind, name in self.rules.prefixed if kind == resource}   # in no literal rule
         return any(decide(self.rules.about(resource, name), caller, operation) for name in names)
 
 # %% ../../nbs/085_security.acls.ipynb #12d1046e
