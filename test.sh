@@ -31,7 +31,7 @@ if [ ${#size[@]} -gt 0 ]; then locks=(learn test spark site); elif has_java; the
 install "${locks[@]}"
 install_project
 export PATH="$venv/bin:$PATH"
-if [ ${#size[@]} -gt 0 ]; then python tests/clients/fetch.py --fetch; fi
+if [ ${#size[@]} -gt 0 ]; then python tests/clients/fetch.py --fetch; python tools/pages.py --fetch || true; fi
 
 # What tests and chapters see is the same everywhere; with IN_TEST set, nbdev_export would do nothing and say nothing.
 unset IN_TEST

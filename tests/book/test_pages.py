@@ -2,7 +2,6 @@
 asks for comes from anywhere but the site."""
 import contextlib
 import json
-import os
 import re
 import sys
 
@@ -16,7 +15,6 @@ sys.path.append(str(ROOT/'tools'))
 import pages
 
 WHY_NOT = (f'{LATER}the site, built and looked at in a browser' if not ALL else
-           'not in CI: browsers and Pyodide are for the machine of who changes the pages' if os.environ.get('CI') else
            browser_absent() or pages.pyodide_absent())
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=str(WHY_NOT))
 PATIENCE = 60_000      # milliseconds, for Python to be loaded on a busy machine
