@@ -65,8 +65,8 @@ def test_nothing_is_saved_by_itself(lab):
 
 def test_a_chapter_that_was_run_and_saved_is_the_same_file(lab, checkout):
     "What JupyterLab adds when a kernel has run (the language, counts, its name for the kernel) is not written down."
-    path = checkout/'nbs'/'046_log.segments.ipynb'
-    before, model = path.read_bytes(), ask(lab, 'api/contents/046_log.segments.ipynb')
+    path = checkout/'nbs'/'028_wire.pages.ipynb'
+    before, model = path.read_bytes(), ask(lab, 'api/contents/028_wire.pages.ipynb')
     content = model['content']
     content['metadata'] |= {'language_info': {'name': 'python', 'version': '3.99'},
                             'kernelspec': {'name': 'python3', 'display_name': 'Python 3 (ipykernel)',
@@ -78,16 +78,16 @@ def test_a_chapter_that_was_run_and_saved_is_the_same_file(lab, checkout):
             if output['output_type'] == 'execute_result': output['execution_count'] = number
     assert b'image/svg+xml' in before and any(cell.get('execution_count') for cell in content['cells'])
     time.sleep(0.01)
-    ask(lab, 'api/contents/046_log.segments.ipynb', 'PUT', {'type': 'notebook', 'format': 'json', 'content': content})
+    ask(lab, 'api/contents/028_wire.pages.ipynb', 'PUT', {'type': 'notebook', 'format': 'json', 'content': content})
     assert path.read_bytes() == before
     content['cells'][0]['source'] += '\n\nA note of mine.'
-    ask(lab, 'api/contents/046_log.segments.ipynb', 'PUT', {'type': 'notebook', 'format': 'json', 'content': content})
+    ask(lab, 'api/contents/028_wire.pages.ipynb', 'PUT', {'type': 'notebook', 'format': 'json', 'content': content})
     assert b'A note of mine.' in path.read_bytes(), 'what somebody wrote is saved'
 
 
 def test_pictures_are_shown_before_anything_runs(lab):
     "The server marks the cells of a notebook as trusted when it knows its signature."
-    cells = ask(lab, 'api/contents/030_log.partition.ipynb')['content']['cells']
+    cells = ask(lab, 'api/contents/028_wire.pages.ipynb')['content']['cells']
     assert all(cell['metadata']['trusted'] for cell in cells if cell['cell_type'] == 'code')
 
 

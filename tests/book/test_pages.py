@@ -141,7 +141,7 @@ def test_a_byte_is_flipped_and_back(inspector):
     wait_until_it_says(inspector, 'Understood up to')
     inspector.keyboard.press('Control+z')
     inspector.keyboard.press('Control+z')
-    inspector.locator('tr.changed').wait_for(state='detached')
+    inspector.wait_for_function("!document.querySelector('tr.changed')")
     assert inspector.locator('#verdict .good').count() == 1
     byte(inspector, 50).click()
     inspector.keyboard.press('Delete')
