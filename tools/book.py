@@ -119,13 +119,12 @@ def put_right(write: bool) -> list[str]:
             if write: path.write_text(new, encoding='utf-8', newline='\n')
     renamed = {path.stem: new_name(path, number).removesuffix('.ipynb') for path, number in order.items()
                if path.name != new_name(path, number)}
-    wrong += rename(renamed, write)
+    if write and renamed: rename(renamed)
     return wrong
 
 
-def rename(renamed: dict[str, str], write: bool) -> list[str]:
+def rename(renamed: dict[str, str]):
     "Chapters under their new names, and the other files that name them."
-    if not renamed or not write: return []
     for old, new in sorted(renamed.items(), reverse=True):   # by way of a name that no chapter has
         (BOOK/f'{old}.ipynb').rename(BOOK/f'.{new}.moving')
     for new in renamed.values(): (BOOK/f'.{new}.moving').rename(BOOK/f'{new}.ipynb')
@@ -137,7 +136,6 @@ def rename(renamed: dict[str, str], write: bool) -> list[str]:
         text = path.read_text(encoding='utf-8')
         new = old_name.sub(lambda match: renamed[match[0]], text)
         if new != text: path.write_text(new, encoding='utf-8', newline='\n')
-    return []
 
 
 def main() -> int:
