@@ -35,13 +35,15 @@ def say(text: str, stream):
 
 class Notes:
     "Lines on standard error: so many, and then one in each pause, which counts those that weren't shown."
-    def __init__(self, most: int = 20, pause: float = 60):
+    def __init__(self, most: int = 20, pause: float = 60, stream=None, before: str = ''):
         self.left, self.pause, self.silent_until, self.unsaid = most, pause, 0, 0
+        self.stream, self.before = stream, before   # standard error, unless said otherwise
     def __call__(self, text: str):
         now = time.monotonic()
         if self.left <= 0 and now < self.silent_until: self.unsaid += 1
         else:
-            say(text + (f' (and {self.unsaid} more remarks that are not shown)' if self.unsaid else ''), sys.stderr)
+            say(self.before + text + (f' (and {self.unsaid} more remarks that are not shown)' if self.unsaid else ''),
+                self.stream or sys.stderr)
             self.left, self.unsaid, self.silent_until = self.left - 1, 0, now + self.pause
 
 # ## Settings that would be read too late

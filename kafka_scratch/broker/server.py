@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ROOM', 'LEAST', 'USAGE', 'caller_of', 'guard_of', 'make_acceptor', 'tls_for', 'Server', 'tell', 'close_connections',
            'fetch_limit', 'set_alarm', 'ring', 'take_port', 'listen', 'addresses_of', 'speaks_kafka', 'who_is_there',
-           'follow_metadata', 'close_idle', 'keep_logs', 'new_event_loop', 'ready_line', 'misused', 'run',
+           'follow_metadata', 'close_idle', 'keep_logs', 'clean_logs', 'new_event_loop', 'ready_line', 'misused', 'run',
            'allow_many_connections', 'open_missing_streams', 'main']
 
 # %% ../../nbs/144_broker.server.ipynb #cd05a71a
@@ -22,7 +22,7 @@ from ..cluster.directories import whose
 from ..apis.api import Caller, Node
 from .connection import Acceptor, Connection, peer_of
 from .fast import fast_for
-from .node import complete_node, load_metadata, make_node, say, start_node, stop_node
+from .node import Notes, complete_node, load_metadata, make_node, say, start_node, stop_node
 
 # ## Who connects
 # %% ../../nbs/144_broker.server.ipynb #e3898f63
@@ -70,6 +70,7 @@ class Server:
         self.node, self.config = node, node.config
         self.acceptors = [make_acceptor(node, listener, fast) for listener in self.config.listeners]
         self.sockets, self.chores, self.alarm = [], [], None   # alarm: of the event loop, for the next of the timers
+        self.say = lambda text: None   # is told of work that takes long
         node.fetch_limit, node.wake = partial(fetch_limit, self), partial(set_alarm, self)
 
     @property
@@ -91,12 +92,14 @@ class Server:
         for server in self.sockets: listen(server)
         complete_node(self.node)
         for server in self.sockets: await server.start_serving()
-        self.chores = [asyncio.ensure_future(chore(self)) for chore in (follow_metadata, close_idle, keep_logs)]
+        chores = [chore(self) for chore in (follow_metadata, close_idle, keep_logs, clean_logs)]
+        self.chores = [asyncio.ensure_future(chore) for chore in chores]
         return self
 
     async def stop(self, patience: float = 2.0):
         "Closes the ports, lets answers go out, and closes every connection."
         for chore in self.chores: chore.cancel()
+        await asyncio.gather(*self.chores, return_exceptions=True)   # a cleaner ends its process
         for server in self.sockets: server.close()
         await close_connections(self, patience)
         if self.alarm: self.alarm.cancel()
@@ -232,6 +235,13 @@ async def keep_logs(server: Server, pause: float = 1.0):
                 checkpoint = clock() + 60
         except Exception as error: server.note(f"can't look after the logs: {error or type(error).__name__}")
 
+# %% ../../nbs/144_broker.server.ipynb #7365e149
+async def clean_logs(server: Server):
+    "Compacts logs: so many at a time as the settings say, each by a process of its own."
+    from kafka_scratch.cluster.log_cleaner import LogCleaner, keep_clean   # when the port is open: a start doesn't wait for it
+    cleaner = LogCleaner(server.node.logs, server.config.properties, lambda text: server.say(text))
+    await asyncio.gather(*(keep_clean(cleaner) for _ in range(cleaner.workers)))
+
 # ## The program
 # %% ../../nbs/144_broker.server.ipynb #9feb5ddc
 USAGE = """usage: your_program.sh [server.properties]
@@ -275,6 +285,7 @@ async def run(config: Config, on_start=None # is called with the server, once it
     allow_many_connections()
     for remark in remarks(config.properties): say(f'kafka_scratch: {remark}', sys.stderr)
     server = await Server(make_node(config), fast=os.environ.get('KAFKA_SCRATCH_FAST') != 'off').start()
+    server.say = Notes(stream=sys.stdout, before='kafka_scratch: ')
     if on_start: on_start(server)
     say(ready_line(server, loop), sys.stdout)
     await stopped.wait()

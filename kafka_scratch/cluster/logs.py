@@ -32,9 +32,9 @@ def topic_config(settings: dict[str, str], defaults: LogConfig) -> LogConfig:
     changes = {}
     for name, field in TOPIC_SETTINGS.items():
         if name not in settings: continue
-        number, text = isinstance(getattr(defaults, field), int), settings[name].strip()
-        if not number: changes[field] = text
-        elif re.fullmatch(r'[+-]?\d{1,19}', text): changes[field] = int(text)
+        kind, text = type(getattr(defaults, field)), settings[name].strip()
+        number = {int: r'[+-]?\d{1,19}', float: r'[+-]?\d*\.?\d+([eE][+-]?\d+)?'}.get(kind, '.*')
+        if re.fullmatch(number, text): changes[field] = kind(text)
     return defaults._replace(**changes)
 
 # ## Do we have it?

@@ -72,16 +72,8 @@ OTHER_ROWS += '''
     num.replica.alter.log.dirs.threads | INT | - | | | Threads that move replicas from one directory to another.
     producer.id.expiration.ms | INT | 86400000 | 1.. | cluster | \
         When a silent producer is forgotten. Here that is always after a day.
-    log.cleaner.enable | BOOLEAN | true | | | Does the cleaner run, which compacts logs?
-    log.cleaner.threads | INT | 1 | 0.. | cluster | Threads that compact.
-    log.cleaner.backoff.ms | LONG | 15000 | 0.. | cluster | How long a cleaner without work sleeps.
-    log.cleaner.dedupe.buffer.size | LONG | 134217728 | | cluster | \
-        The memory for the keys that all cleaners look at.
     log.cleaner.io.buffer.size | INT | 524288 | 0.. | cluster | \
         The memory for the records that all cleaners read and write.
-    log.cleaner.io.buffer.load.factor | DOUBLE | 0.9 | | cluster | How full the table of keys may get.
-    log.cleaner.io.max.bytes.per.second | DOUBLE | 1.7976931348623157E308 | | cluster | \
-        How fast the cleaners may read and write.
 '''
 
 # %% ../../nbs/093_cluster.other_settings.ipynb #9632f0f7

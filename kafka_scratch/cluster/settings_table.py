@@ -55,7 +55,8 @@ TOPIC_ROWS = '''
     segment.bytes | INT | 1073741824 | 1048576.. | log.segment.bytes | cluster.logs | How large a segment may grow.
     segment.ms | LONG | 604800000 | 1.. | log.roll.ms | cluster.logs | How long a segment may grow.
     segment.jitter.ms | LONG | 0 | 0.. | log.roll.jitter.ms | | How much earlier a segment may end, at random.
-    segment.index.bytes | INT | 10485760 | 4.. | log.index.size.max.bytes | | How large an index may grow.
+    segment.index.bytes | INT | 10485760 | 4.. | log.index.size.max.bytes | cluster.logs | \
+        How large an index may grow.
     flush.messages | LONG | max | 1.. | log.flush.interval.messages | cluster.logs | Records until the disk is synced.
     flush.ms | LONG | max | 0.. | log.flush.interval.ms | cluster.logs | How long records may wait for the disk.
     retention.bytes | LONG | -1 | | log.retention.bytes | cluster.logs | How much of a partition is kept; -1: all.
@@ -67,15 +68,18 @@ TOPIC_ROWS = '''
 
 # %% ../../nbs/092_cluster.settings_table.ipynb #ee6c0afb
 TOPIC_ROWS += '''
-    delete.retention.ms | LONG | 86400000 | 0.. | log.cleaner.delete.retention.ms | | How long tombstones are kept.
-    min.compaction.lag.ms | LONG | 0 | 0.. | log.cleaner.min.compaction.lag.ms | | How old a compacted record must be.
-    max.compaction.lag.ms | LONG | max | 1.. | log.cleaner.max.compaction.lag.ms | | How long compaction may wait.
+    delete.retention.ms | LONG | 86400000 | 0.. | log.cleaner.delete.retention.ms | cluster.logs | \
+        How long tombstones are kept.
+    min.compaction.lag.ms | LONG | 0 | 0.. | log.cleaner.min.compaction.lag.ms | cluster.logs | \
+        How old a compacted record must be.
+    max.compaction.lag.ms | LONG | max | 1.. | log.cleaner.max.compaction.lag.ms | cluster.logs | \
+        How long compaction may wait.
     file.delete.delay.ms | LONG | 60000 | 0.. | log.segment.delete.delay.ms | cluster.logs | \
         How long removed files stay on the disk.
-    min.cleanable.dirty.ratio | DOUBLE | 0.5 | 0..1 | log.cleaner.min.cleanable.ratio | | \
+    min.cleanable.dirty.ratio | DOUBLE | 0.5 | 0..1 | log.cleaner.min.cleanable.ratio | cluster.logs | \
         Which part of a log may be dirty before it is compacted.
     cleanup.policy | LIST | delete | compact, delete | log.cleanup.policy | cluster.logs | \
-        What happens to old records. (This broker deletes them, and does not compact.)
+        What happens to old records.
     unclean.leader.election.enable | BOOLEAN | false | | unclean.leader.election.enable | | \
         May a replica lead that has missed records?
     min.insync.replicas | INT | 1 | 1.. | min.insync.replicas | cluster.logs | \
@@ -179,6 +183,17 @@ OUR_ROWS += '''
         How long records may wait for the disk, where log.flush.interval.ms is not set.
     internal.segment.bytes | INT | - | 14.. | internal | cluster.config | \
         Smaller segments than log.segment.bytes allows, for tests. In Kafka, topics have it.
+    log.cleaner.enable | BOOLEAN | true | | | cluster.log_cleaner | Does the cleaner run, which compacts logs?
+    log.cleaner.threads | INT | 1 | 0.. | cluster | cluster.log_cleaner | \
+        How many logs are compacted at a time, each by a process.
+    log.cleaner.backoff.ms | LONG | 15000 | 0.. | cluster | cluster.log_cleaner | \
+        How long a cleaner without work sleeps.
+    log.cleaner.dedupe.buffer.size | LONG | 134217728 | | cluster | cluster.log_cleaner | \
+        The memory for the keys that all cleaners look at.
+    log.cleaner.io.buffer.load.factor | DOUBLE | 0.9 | | cluster | cluster.log_cleaner | \
+        How full the table of keys may get.
+    log.cleaner.io.max.bytes.per.second | DOUBLE | 1.7976931348623157E308 | | cluster | cluster.log_cleaner | \
+        How fast the cleaners may read and write.
 '''
 
 # %% ../../nbs/092_cluster.settings_table.ipynb #224a915d

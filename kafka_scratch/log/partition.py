@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['DAY', 'NEVER', 'LOG_DEFAULTS', 'LogConfig', 'PartitionLog', 'new_segment', 'write_all', 'cut_tail', 'find_segment',
-           'find_stable', 'publish', 'accept', 'should_roll', 'write_indexes', 'with_ends', 'end_of', 'aborted_in',
-           'close_segment', 'take_snapshot', 'roll', 'assign_epoch', 'OutOfRange', 'StorageError', 'append']
+           'find_stable', 'publish', 'accept', 'longest_life', 'should_roll', 'write_indexes', 'with_ends', 'end_of',
+           'aborted_in', 'close_segment', 'take_snapshot', 'roll', 'assign_epoch', 'OutOfRange', 'StorageError',
+           'append']
 
 # ## Where a log begins and ends
 # %% ../../nbs/056_log.partition.ipynb #47797e1c
@@ -29,7 +30,9 @@ LOG_DEFAULTS = dict(
     segment_bytes=1 << 30, segment_ms=7 * DAY, retention_ms=7 * DAY, retention_bytes=-1, cleanup_policy='delete',
     max_message_bytes=1_048_588, message_timestamp_type='CreateTime', message_timestamp_before_max_ms=NEVER,
     message_timestamp_after_max_ms=3600_000, compression_type='producer', index_interval_bytes=4096,
-    flush_messages=NEVER, flush_ms=NEVER, min_insync_replicas=1, file_delete_delay_ms=60_000)
+    flush_messages=NEVER, flush_ms=NEVER, min_insync_replicas=1, file_delete_delay_ms=60_000,
+    min_cleanable_dirty_ratio=0.5, delete_retention_ms=DAY, min_compaction_lag_ms=0, max_compaction_lag_ms=NEVER,
+    segment_index_bytes=10 << 20)
 LogConfig = namedtuple('LogConfig', LOG_DEFAULTS, defaults=LOG_DEFAULTS.values())
 
 # %% ../../nbs/056_log.partition.ipynb #6677e19f
@@ -132,6 +135,11 @@ def accept(log: PartitionLog, batch, header: BatchHeader, base_offset: int, size
 
 # ## When to roll
 # %% ../../nbs/056_log.partition.ipynb #9ac331c7
+def longest_life(config: LogConfig) -> int:
+    "How long a segment may grow, in milliseconds: where records may wait only so long for compaction, not longer."
+    if 'compact' not in config.cleanup_policy: return config.segment_ms
+    return min(config.segment_ms, config.max_compaction_lag_ms)
+
 def should_roll(log: PartitionLog, header: BatchHeader, size: int, now: int) -> bool:
     "Is it time for a new segment? When the batch doesn't fit any more, or the segment's first record is too old."
     segment, config = log.active, log.config
@@ -139,7 +147,7 @@ def should_roll(log: PartitionLog, header: BatchHeader, size: int, now: int) -> 
     too_large = segment.size + size > config.segment_bytes
     timed = segment.first_timestamp is not None and segment.first_timestamp >= 0
     age = header.max_timestamp - segment.first_timestamp if timed else now - segment.made
-    too_old = age > config.segment_ms
+    too_old = age > longest_life(config)
     too_far = log.end_offset + header.last_offset_delta - segment.base_offset >= 2**31   # an index counts in 32 bits
     return too_large or too_old or too_far
 
