@@ -53,9 +53,9 @@ def build_map(job: Pass, table: OffsetMap, progress=lambda size: None):
     "Notes the last offset of each key in the dirty part, as far as the table has room for."
     table.clear()
     transactions = CleanedTransactions()
-    transactions.add(aborted_in(job, job.first_dirty, job.first_uncleanable))
-    for source in job.sources:
-        if source.end <= job.first_dirty: continue
+    dirty = [source for source in job.sources if source.end > job.first_dirty]
+    if dirty: transactions.add(aborted_in(job, dirty[0].base, job.first_uncleanable))   # all of a segment's: as Kafka does
+    for source in dirty:
         if not add_segment(job, source, table, transactions, progress): return
         table.latest = source.end - 1
 

@@ -3,17 +3,52 @@
 A log is told as `cleaner/java/CleanLog.java` tells it (`list`): its segments with their batches, records and indexes.
 Kafka tells it of any directory; `tell` does it without Java.
 """
-import os
 from pathlib import Path
 
+from kafka_scratch.log.clean_log import clean_log
+from kafka_scratch.log.cleanable import cleanable
 from kafka_scratch.log.compression import CODECS
 from kafka_scratch.log.indexes import read_offset_index, read_time_index
+from kafka_scratch.log.offset_map import OffsetMap
+from kafka_scratch.log.partition import LogConfig
 from kafka_scratch.log.records import DELETE_HORIZON, read_batches, read_records
+from kafka_scratch.log.recovery import close_log, open_log
 from kafka_scratch.log.segments import segments
 from kafka_scratch.log.transaction_index import read_txn_index
 
 EXPIRATION = 86_400_000    # milliseconds until a producer is forgotten
 
+
+# --- Cleaned by us ----------------------------------------------------------------------------------------------------
+
+def config(settings: dict) -> LogConfig:
+    "A topic's settings, in Kafka's words."
+    named = {name.removeprefix('internal.').replace('.', '_'): value for name, value in settings.items()}
+    return LogConfig(**{name: value for name, value in named.items() if name in LogConfig._fields})
+
+
+def opened(directory, settings: dict, now: int, **more):
+    "A log as a broker has it at this time: producers that were silent for long are forgotten."
+    log = open_log(str(directory), config(settings), now, **more)
+    log.producers.expire(now - EXPIRATION + 1)
+    return log
+
+
+def clean(directory, settings: dict, now: int, first_dirty: int | None = None, memory: int = 1 << 20, passes: int = 1,
+          **_) -> list[dict]:
+    "Opens a log, cleans it, and closes it. Returns from where to where each pass went."
+    log, done = opened(directory, settings, now), []
+    for _ in range(passes):
+        found = cleanable(log, first_dirty, now)
+        end = clean_log(log, first_dirty, OffsetMap(memory), now) if found.dirty_bytes else found.first_dirty
+        done.append(dict(first_dirty=found.first_dirty, first_uncleanable=found.first_uncleanable, end=end))
+        if not found.dirty_bytes: break
+        first_dirty = end
+    close_log(log)
+    return done
+
+
+# --- Told -------------------------------------------------------------------------------------------------------------
 
 def hexed(data: bytes | None) -> str | None: return None if data is None else data.hex()
 
