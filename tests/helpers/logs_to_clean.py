@@ -7,7 +7,7 @@ size that may be too small.
 import random
 from collections import namedtuple
 
-Scenario = namedtuple('Scenario', 'seed written settings rounds')    # settings while it is written, and while it is cleaned
+Scenario = namedtuple('Scenario', 'seed written settings rounds')    # written: the settings while it is written
 Round = namedtuple('Round', 'steps clean')
 
 START = 1_700_000_000_000   # milliseconds since 1970
@@ -125,7 +125,7 @@ def scenario(seed: int) -> Scenario:
                 'index.interval.bytes': pick([0, 60, 300, 4096]), 'delete.retention.ms': retention}
     if world.chance(.15): settings['message.timestamp.type'] = 'LogAppendTime'
     if world.chance(.1): settings['min.compaction.lag.ms'] = pick([1000, 100_000])
-    if world.chance(.1): settings['segment.index.bytes'] = pick([24, 60, 200])
+    if world.chance(.1): settings['segment.index.bytes'] = pick([100, 200])
     rounds = [a_round(world, number == 0, retention) for number in range(pick([1, 2, 4]))]
     written = {**settings, 'cleanup.policy': 'delete', 'retention.ms': -1,    # which lets records without a key in
                'internal.segment.bytes': pick([1600, 4000]), 'max.message.bytes': 1600}

@@ -1,8 +1,8 @@
 """Records `fixtures/cleaner`: `python tests/record/cleaner.py`.
 
 A real broker whose cleaner is off gets records from librdkafka; its logs are copied. Started again with the cleaner on,
-it cleans them, and they are copied again; and so a second time, when what was a tombstone then may go. The states in the
-middle of a swap, and the passes with a table that is too small, are made by Kafka's own classes
+it cleans them, and they are copied again; and so a second time, when what was a tombstone then may go. The states in
+the middle of a swap, and the passes with a table that is too small, are made by Kafka's own classes
 (`cleaner/java/CleanLog.java`), on copies of these logs.
 """
 import json
@@ -151,10 +151,14 @@ def null_keys(writers: Writers, round: int):
     later(writers, topic)
 
 
+WRITERS = plain, codecs, transactions, idempotent, ongoing, append_time, null_keys
+
+
 def started(directory: Path, cleaning: bool) -> real_kafka.RealKafka:
     "On the same directory: with a cleaner that finds everything worth its time, or without one."
     return real_kafka.RealKafka(directory, {
-        'log.cleaner.enable': str(cleaning).lower(), 'log.cleaner.backoff.ms': 100, 'log.cleaner.min.cleanable.ratio': 0.0,
+        'log.cleaner.enable': str(cleaning).lower(), 'log.cleaner.backoff.ms': 100,
+        'log.cleaner.min.cleanable.ratio': 0.0,
         'log.segment.delete.delay.ms': 0, 'log.initial.task.delay.ms': 0, 'transaction.state.log.num.partitions': 1,
         'log.cleaner.dedupe.buffer.size': 2 << 20})
 
@@ -206,7 +210,7 @@ def rounds(to: Path, directory: Path):
         with kafka:
             if number == 1: create(kafka.port)
             writers = Writers(kafka.port, now)
-            for write in plain, codecs, transactions, idempotent, ongoing, append_time, null_keys: write(writers, number)
+            for write in WRITERS: write(writers, number)
             if number == 1: compact(kafka.port, 'null.keys')
             now = writers.now
         copy(kafka.log_dir, to, f'before-{number}')
@@ -237,10 +241,12 @@ def times(to: Path) -> dict:
     found = {}
     for after in sorted(to.glob('*/after-?.json')):
         round = after.stem[-1]
-        told = {state: {batch['delete_horizon'] for segment in json.loads(text)['segments'] for batch in segment['batches']}
-                for state in ('before', 'after') for text in [after.with_name(f'{state}-{round}.json').read_text()]}
+        horizons = {}
+        for state in 'before', 'after':
+            told = json.loads(after.with_name(f'{state}-{round}.json').read_text())
+            horizons[state] = {b['delete_horizon'] for segment in told['segments'] for b in segment['batches']}
         about = int((to/f'cleaner-offset-checkpoint-{round}').stat().st_mtime * 1000)
-        new = {horizon - RETENTION for horizon in told['after'] - told['before']} or {about}
+        new = {horizon - RETENTION for horizon in horizons['after'] - horizons['before']} or {about}
         found.setdefault(after.parent.name, {})[round], = new
     return found
 
@@ -262,6 +268,7 @@ def interrupted(to: Path, kafka: Oracle, now: int):
     """Killed before each file that is renamed. Each time that the cleaner has written new files, they are kept in a
     directory; the states after that differ in their names only. What Kafka finds in them is one of a few logs."""
     topic, states, listings, made = 'transactions', [], [], 0
+    recovery_point = json.loads((to/topic/'before-2.json').read_text())['segments'][-1]['base_offset']
     settings = {**SETTINGS_FILE[topic], 'internal.segment.bytes': 1000, 'segment.index.bytes': 600}
     with tempfile.TemporaryDirectory() as scratch:
         def killed(after: int) -> tuple[list, Path]:
@@ -275,10 +282,10 @@ def interrupted(to: Path, kafka: Oracle, now: int):
             if not after or new and not renamed[after - 1][0].endswith('.cleaned'):
                 made = after
                 shutil.copytree(log, to/'interrupted'/str(made)/log.name)
-            found = list_copy(kafka, log, clean=False)['segments']
+            found = list_copy(kafka, log, clean=False, recovery_point=recovery_point)['segments']
             if found not in listings: listings.append(found)
             states.append({'files': str(made), 'renamed': renamed[made:after], 'opens_as': listings.index(found)})
-    content = {'topic': topic, 'now': now, 'listings': listings, 'states': states}
+    content = {'topic': topic, 'now': now, 'recovery_point': recovery_point, 'listings': listings, 'states': states}
     (to/'interrupted.json').write_text(in_json(content))
 
 
@@ -290,7 +297,8 @@ def record(to: Path):
         cleaned_at = times(made)
         small_table(made, kafka, cleaned_at['plain']['1'])
         interrupted(made, kafka, cleaned_at['transactions']['2'])
-        (made/'settings.json').write_text(json.dumps({'settings': SETTINGS_FILE, 'cleaned_at': cleaned_at}, indent=1) + '\n')
+        given = {'settings': SETTINGS_FILE, 'cleaned_at': cleaned_at}
+        (made/'settings.json').write_text(json.dumps(given, indent=1) + '\n')
         readme = (to/'README.md').read_bytes() if (to/'README.md').exists() else None
         shutil.rmtree(to)
         shutil.copytree(made, to)
