@@ -1409,6 +1409,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/kafka_scratch', 'doc_host'
                                                                                                      'kafka_scratch/cluster/log_cleaner.py'),
                                                    'kafka_scratch.cluster.log_cleaner.log_dir_of': ( 'cluster.log_cleaner.html#log_dir_of',
                                                                                                      'kafka_scratch/cluster/log_cleaner.py'),
+                                                   'kafka_scratch.cluster.log_cleaner.log_of': ( 'cluster.log_cleaner.html#log_of',
+                                                                                                 'kafka_scratch/cluster/log_cleaner.py'),
                                                    'kafka_scratch.cluster.log_cleaner.look_at': ( 'cluster.log_cleaner.html#look_at',
                                                                                                   'kafka_scratch/cluster/log_cleaner.py'),
                                                    'kafka_scratch.cluster.log_cleaner.main': ( 'cluster.log_cleaner.html#main',

@@ -48,14 +48,14 @@ def batches_from(path: str, position: int, end: int, piece: int = 1 << 20):
         want = piece if at else size
 
 # ## First way: which is the last of its key?
-# %% ../../nbs/064e_log.cleaner.ipynb #f3e882d5
+# %% ../../nbs/064e_log.cleaner.ipynb #6505482e
 def build_map(job: Pass, table: OffsetMap, progress=lambda size: None):
     "Notes the last offset of each key in the dirty part, as far as the table has room for."
     table.clear()
     transactions = CleanedTransactions()
-    transactions.add(aborted_in(job, job.first_dirty, job.first_uncleanable))
-    for source in job.sources:
-        if source.end <= job.first_dirty: continue
+    dirty = [source for source in job.sources if source.end > job.first_dirty]
+    if dirty: transactions.add(aborted_in(job, dirty[0].base, job.first_uncleanable))   # as Kafka does: of whole segments
+    for source in dirty:
         if not add_segment(job, source, table, transactions, progress): return
         table.latest = source.end - 1
 
