@@ -2890,6 +2890,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/kafka_scratch', 'doc_host'
                                                                                               'kafka_scratch/log/offset_map.py'),
                                               'kafka_scratch.log.offset_map.OffsetMap.put': ( 'log.offset_map.html#offsetmap.put',
                                                                                               'kafka_scratch/log/offset_map.py'),
+                                              'kafka_scratch.log.offset_map.places': ( 'log.offset_map.html#places',
+                                                                                       'kafka_scratch/log/offset_map.py'),
                                               'kafka_scratch.log.offset_map.slot_of': ( 'log.offset_map.html#slot_of',
                                                                                         'kafka_scratch/log/offset_map.py')},
             'kafka_scratch.log.partition': { 'kafka_scratch.log.partition.OutOfRange': ( 'log.partition.html#outofrange',
