@@ -4,17 +4,18 @@
 
 # %% auto #0
 __all__ = ['CleanerSettings', 'pass_to_json', 'pass_from_json', 'Orphaned', 'still_there', 'Pace', 'work', 'main', 'Worker',
-           'LogCleaner', 'compacted_topics', 'log_dir_of', 'find_dirtiest', 'look_at', 'run_pass', 'take_made',
-           'name_of', 'megabytes', 'pass_text', 'keep_clean', 'begin_worker', 'end_worker', 'attempt_pass',
+           'LogCleaner', 'compacted_topics', 'log_dir_of', 'log_of', 'find_dirtiest', 'look_at', 'run_pass',
+           'take_made', 'name_of', 'megabytes', 'pass_text', 'keep_clean', 'begin_worker', 'end_worker', 'attempt_pass',
            'remove_cleaned']
 
-# %% ../../nbs/090b_cluster.log_cleaner.ipynb #b7fc1ac8
+# %% ../../nbs/090b_cluster.log_cleaner.ipynb #58cf2a9f
 import asyncio, json, os, subprocess, sys, threading, time
 from .image import TOPIC_RESOURCE
 from .log_dirs import CLEANER, LogDir, save_cleaned
-from .logs import Logs
+from .logs import Logs, directory_of
 from .properties import Properties
 from .settings_table import read_settings
+from ..log.segments import segments
 from ..log.partition import PartitionLog
 from ..log.cleanable import Cleanable, cleanable, is_due
 
@@ -115,7 +116,7 @@ class Worker:
             except OSError: pass
 
 # ## Which log next?
-# %% ../../nbs/090b_cluster.log_cleaner.ipynb #83ea758e
+# %% ../../nbs/090b_cluster.log_cleaner.ipynb #aa296ab2
 CleanerSettings = ('log.cleaner.enable log.cleaner.threads log.cleaner.backoff.ms log.cleaner.dedupe.buffer.size '
                    'log.cleaner.io.buffer.load.factor log.cleaner.io.max.bytes.per.second').split()
 
@@ -128,10 +129,11 @@ class LogCleaner:
         self.settings = max(memory // max(threads, 1), 24 * 100), load_factor, most
         self.at_work = set()       # logs that are being cleaned,
         self.uncleanable = set()   # and those that can't be
+        self.looked_at = set()     # names of logs that nobody has opened, and that we have looked at
         self.begun = set()         # the processes
         self.passes = 0
 
-# %% ../../nbs/090b_cluster.log_cleaner.ipynb #8a398c15
+# %% ../../nbs/090b_cluster.log_cleaner.ipynb #59a40c17
 def compacted_topics(logs: Logs) -> list:
     "The topics whose logs are compacted."
     topics = logs.image.topics
@@ -145,13 +147,23 @@ def log_dir_of(logs: Logs, log: PartitionLog) -> LogDir | None:
     name = os.path.basename(log.directory)
     return next((directory for directory in logs.directories if directory.logs.get(name) is log), None)
 
+def log_of(cleaner: LogCleaner, topic, number: int) -> PartitionLog | None:
+    "The log of a partition, if it is open; or if it has several segments, of which all but the last may be dirty."
+    logs, name = cleaner.logs, f'{topic.name}-{number}'
+    opened = next((directory.logs[name] for directory in logs.directories if name in directory.logs), None)
+    if opened or name in cleaner.looked_at: return opened
+    cleaner.looked_at.add(name)
+    directory = directory_of(logs, name)
+    if directory is None or len(segments(directory.file(name))) < 2: return None
+    return logs.find(topic, number).log
+
 async def find_dirtiest(cleaner: LogCleaner) -> tuple[PartitionLog, Cleanable] | None:
     "The log that is to be cleaned next, if any is."
     logs, best = cleaner.logs, None
     for topic in compacted_topics(logs):
         for number in list(topic.states):
             await asyncio.sleep(0)   # there may be many
-            log = logs.find(topic, number).log
+            log = log_of(cleaner, topic, number)
             if log is None or log.failed or log in cleaner.at_work or log.directory in cleaner.uncleanable: continue
             log.config = logs.config_of(log.topic)
             found = look_at(cleaner, log)

@@ -48,13 +48,13 @@ def batches_from(path: str, position: int, end: int, piece: int = 1 << 20):
         want = piece if at else size
 
 # ## First way: which is the last of its key?
-# %% ../../nbs/064e_log.cleaner.ipynb #f3e882d5
+# %% ../../nbs/064e_log.cleaner.ipynb #6505482e
 def build_map(job: Pass, table: OffsetMap, progress=lambda size: None):
     "Notes the last offset of each key in the dirty part, as far as the table has room for."
     table.clear()
     transactions = CleanedTransactions()
     dirty = [source for source in job.sources if source.end > job.first_dirty]
-    if dirty: transactions.add(aborted_in(job, dirty[0].base, job.first_uncleanable))   # all of a segment's: as Kafka does
+    if dirty: transactions.add(aborted_in(job, dirty[0].base, job.first_uncleanable))   # as Kafka does: of whole segments
     for source in dirty:
         if not add_segment(job, source, table, transactions, progress): return
         table.latest = source.end - 1
@@ -72,12 +72,12 @@ def add_segment(job: Pass, source: Source, table: OffsetMap, transactions: Clean
         if batch.last_offset >= job.first_dirty: table.latest = batch.last_offset
     return True
 
-# %% ../../nbs/064e_log.cleaner.ipynb #c4baedc6
+# %% ../../nbs/064e_log.cleaner.ipynb #88eb3d2c
 def keyed_records(batch: Batch):
     "Offset and key of the records that have one."
-    base, header = batch.header.base_offset, batch.header
-    for place in record_places(batch.payload(), header.record_count):
-        if place.key is not None: yield base + place.offset_delta, place.key
+    base = batch.header.base_offset
+    for _, _, delta, key, *_ in record_places(batch.payload(), batch.header.record_count):
+        if key is not None: yield base + delta, key
 
 def start_in(job: Pass, source: Source) -> int:
     "From where on a segment is dirty, roughly: as its index says."
@@ -109,19 +109,19 @@ def fits(job: Pass, group: list[Source], source: Source) -> bool:
     return near and all(size <= limit for size, limit in zip(sizes, most))
 
 # ## Second way: does it stay?
-# %% ../../nbs/064e_log.cleaner.ipynb #d26c0071
+# %% ../../nbs/064e_log.cleaner.ipynb #61d39170
 def keeps(table: OffsetMap, deletes: bool # do tombstones stay?
          ):
     "The rule for a record, with a table of the last offsets."
     latest, find = table.latest, table.get
-    def keep(place, offset: int) -> bool:
+    def keep(offset: int, key: bytes | None, tombstone: bool) -> bool:
         if offset > latest: return True
-        if place.key is None or place.tombstone and not deletes: return False
-        return offset >= find(place.key)
+        if key is None or tombstone and not deletes: return False
+        return offset >= find(key)
     return keep
 
-def keep_all(place, offset: int) -> bool: return True
-def keep_none(place, offset: int) -> bool: return False
+def keep_all(*_) -> bool: return True
+def keep_none(*_) -> bool: return False
 
 # %% ../../nbs/064e_log.cleaner.ipynb #2e27d040
 def is_last_of_producer(job: Pass, batch: Batch) -> bool:

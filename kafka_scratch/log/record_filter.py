@@ -15,24 +15,31 @@ from .records import (CODEC_BITS, CONTROL, CRC_ENDS, DELETE_HORIZON, HEADER, HEA
                                        LOG_APPEND_TIME, TRANSACTIONAL, Batch, BatchHeader)
 from .record_checks import NULL, read_varint
 
-# %% ../../nbs/064c_log.record_filter.ipynb #d35b80ee
-# a record in a payload: where it starts, where its offset's difference starts, where it ends; its differences; its key
-Place = namedtuple('Place', 'start rest end timestamp_delta offset_delta key tombstone')
+# %% ../../nbs/064c_log.record_filter.ipynb #edc2b563
+# a record in a payload: from where to where; its number in the batch; its key; is it a tombstone? its time
+Place = namedtuple('Place', 'start end offset_delta key tombstone timestamp_delta')
 
-def record_places(payload: bytes, count: int) -> list[Place]:
-    "Where the records of a batch are, with what decides whether they stay."
+def record_places(payload: bytes, count: int) -> list[tuple]:
+    "Where the records of a batch are, with what decides whether they stay: each a Place, as a plain tuple."
     places, pos = [], 0
     try:
         for _ in range(count):
             start = pos
             length, pos = read_varint(payload, start)
             end = pos + (length >> 1)
-            time, rest = read_varint(payload, pos + 1)   # after the attributes
-            offset, at = read_varint(payload, rest)
-            size, at = read_varint(payload, at)
-            key = None if size & 1 else payload[at:at + (size >> 1)]
-            if key: at += len(key)
-            places.append(Place(start, rest, end, time >> 1 ^ -(time & 1), offset >> 1, key, payload[at] == NULL))
+            time, pos = payload[pos + 1], pos + 2   # after the attributes
+            if time > 127: time, pos = read_varint(payload, pos - 1)
+            offset = payload[pos]
+            if offset < 128: pos += 1
+            else: offset, pos = read_varint(payload, pos)
+            size = payload[pos]
+            if size < 128: pos += 1
+            else: size, pos = read_varint(payload, pos)
+            if size & 1: key = None
+            else:
+                key = payload[pos:pos + (size >> 1)]
+                pos += size >> 1
+            places.append((start, end, offset >> 1, key, payload[pos] == NULL, time >> 1 ^ -(time & 1)))
             pos = end
     except IndexError: raise DecodeError(f'the records end at {len(payload)}, inside of one', pos) from None
     if pos != len(payload): raise DecodeError(f'{count} records end at {pos}, but there are {len(payload)} bytes', pos)
@@ -45,11 +52,14 @@ def delete_horizon(header: BatchHeader) -> int | None:
     return header.base_timestamp if header.attributes & DELETE_HORIZON else None
 
 # ## A batch with fewer records
-# %% ../../nbs/064c_log.record_filter.ipynb #4abe4949
-def moved(payload: bytes, place: Place, shift: int) -> bytes:
+# %% ../../nbs/064c_log.record_filter.ipynb #be47fdf3
+def moved(payload: bytes, place: tuple, shift: int) -> bytes:
     "The bytes of a record, with its time counted from another base."
-    if not shift: return payload[place.start:place.end]
-    body = b'\0' + Varlong.write(place.timestamp_delta + shift) + payload[place.rest:place.end]
+    start, end = place[:2]
+    if not shift: return payload[start:end]
+    _, pos = read_varint(payload, start)
+    delta, rest = Varlong.read(payload, pos + 1)   # after the attributes
+    body = b'\0' + Varlong.write(delta + shift) + payload[rest:end]
     return Varint.write(len(body)) + body
 
 # %% ../../nbs/064c_log.record_filter.ipynb #89ec1c89
@@ -63,15 +73,14 @@ def seal(header: BatchHeader, packed: bytes, **changes) -> bytes:
     head.crc = crc32c(HEADER.write(head)[CRC_ENDS:] + packed)
     return HEADER.write(head) + packed
 
-# %% ../../nbs/064c_log.record_filter.ipynb #d687e1e5
-def rebuild(header: BatchHeader, payload: bytes, kept: list[Place], horizon: int | None) -> bytes:
+# %% ../../nbs/064c_log.record_filter.ipynb #7bedb023
+def rebuild(header: BatchHeader, payload: bytes, kept: list[tuple], horizon: int | None) -> bytes:
     "A batch with some of its records: the same offsets, producer and codec, and times counted from another base."
     from kafka_scratch.log.compression import compress
     append_time = header.attributes & LOG_APPEND_TIME   # then all records have the time of the header
-    times = [header.max_timestamp if append_time else header.base_timestamp + place.timestamp_delta for place in kept]
+    times = [header.max_timestamp if append_time else header.base_timestamp + place[5] for place in kept]
     base = times[0] if horizon is None else horizon
-    moves = [time - base - place.timestamp_delta for time, place in zip(times, kept)]
-    records = b''.join(moved(payload, place, shift) for place, shift in zip(kept, moves))
+    records = b''.join(moved(payload, place, time - base - place[5]) for place, time in zip(kept, times))
     flag = 0 if horizon is None else DELETE_HORIZON
     return seal(header, compress(header.attributes & CODEC_BITS, records), record_count=len(kept),
                 attributes=header.attributes & KEPT_BITS | flag, base_timestamp=base, max_timestamp=max(times))
@@ -81,8 +90,8 @@ def emptied(header: BatchHeader) -> bytes:
     return seal(header, b'', record_count=0, attributes=header.attributes & KEPT_BITS & ~CODEC_BITS, base_timestamp=-1)
 
 # ## The rule
-# %% ../../nbs/064c_log.record_filter.ipynb #7aa7c699
-def filter_batch(batch: Batch, keep,         # keep(place, offset): does a record stay?
+# %% ../../nbs/064c_log.record_filter.ipynb #bceca033
+def filter_batch(batch: Batch, keep,         # keep(offset, key, tombstone): does a record stay?
                  retain_empty: bool,         # does the batch stay if no record does?
                  now: int, delete_retention_ms: int,
                  done: bool = False          # does it hold the marker of a transaction of which nothing else is left?
@@ -90,10 +99,10 @@ def filter_batch(batch: Batch, keep,         # keep(place, offset): does a recor
     "What stays of a batch; no bytes, if nothing does."
     header, payload = batch.header, batch.payload()
     base, places = header.base_offset, record_places(payload, header.record_count)
-    kept = [place for place in places if keep(place, base + place.offset_delta)]
+    kept = [place for place in places if keep(base + place[2], place[3], place[4])]
     if not kept:
         return emptied(batch.check().header) if retain_empty else b''
     horizon = delete_horizon(header)
-    first_seen = horizon is None and (done or any(place.tombstone for place in kept))
+    first_seen = horizon is None and (done or any(place[4] for place in kept))
     if len(kept) == len(places) and not first_seen: return batch.buf[batch.start:batch.end]
     return rebuild(batch.check().header, payload, kept, now + delete_retention_ms if first_seen else horizon)
