@@ -30,7 +30,8 @@ def begin_pass(log: PartitionLog, found: Cleanable, now: int) -> Pass:
     sources = [Source(segment.base_offset, end, segment.size, 8 * len(segment.index), 12 * len(segment.time_index),
                       os.stat(segment.path).st_mtime_ns)
                for segment, end in with_ends(log)[:-1] if segment.base_offset < found.first_uncleanable]
-    aborted = [entry for entry in log.producers.aborted if entry.first_offset < found.first_uncleanable]
+    aborted = [entry for entry in log.producers.aborted
+               if entry.last_offset >= log.start_offset and entry.first_offset < found.first_uncleanable]
     return Pass(log.directory, sources, found.first_dirty, found.first_uncleanable, aborted, last_of_producers(log), now,
                 config.delete_retention_ms, config.segment_bytes, config.segment_index_bytes, config.index_interval_bytes)
 

@@ -3,8 +3,11 @@
 A log is told as `cleaner/java/CleanLog.java` tells it (`list`): its segments with their batches, records and indexes.
 Kafka tells it of any directory; `tell` does it without Java.
 """
+from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
+from kafka_scratch.log import cleaner
 from kafka_scratch.log.clean_log import clean_log
 from kafka_scratch.log.cleanable import cleanable
 from kafka_scratch.log.compression import CODECS
@@ -35,13 +38,17 @@ def opened(directory, settings: dict, now: int, **more):
 
 
 def clean(directory, settings: dict, now: int, first_dirty: int | None = None, memory: int = 1 << 20, passes: int = 1,
-          **_) -> list[dict]:
+          io_buffer: int = 1 << 20, start: int = 0) -> list[dict]:
     "Opens a log, cleans it, and closes it. Returns from where to where each pass went."
-    log, done = opened(directory, settings, now), []
+    log, done = opened(directory, settings, now, start_offset=start), []
+    in_pieces = partial(cleaner.batches_from, piece=io_buffer)
     for _ in range(passes):
         found = cleanable(log, first_dirty, now)
-        end = clean_log(log, first_dirty, OffsetMap(memory), now) if found.dirty_bytes else found.first_dirty
-        done.append(dict(first_dirty=found.first_dirty, first_uncleanable=found.first_uncleanable, end=end))
+        with patch.object(cleaner, 'batches_from', in_pieces):
+            end = clean_log(log, first_dirty, OffsetMap(memory), now) if found.dirty_bytes else found.first_dirty
+        done.append(dict(first_dirty=found.first_dirty, first_uncleanable=found.first_uncleanable, end=end,
+                         overdue=found.overdue, cleanable_bytes=found.dirty_bytes,
+                         total_bytes=found.clean_bytes + found.dirty_bytes))
         if not found.dirty_bytes: break
         first_dirty = end
     close_log(log)

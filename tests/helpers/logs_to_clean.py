@@ -57,7 +57,8 @@ def a_batch(world: World) -> dict:
 
 def with_gaps(world: World, step: dict):
     "As a follower gets it from a leader that has cleaned already: some offsets are missing."
-    offset = step['offset'] = world.end + world.random.choice([0, 0, 1, 7, 300])
+    far = 2**31 if world.chance(.05) else 300     # a distance that no index can tell
+    offset = step['offset'] = world.end + world.random.choice([0, 0, 1, 7, far])
     for record in step['records']:
         offset += world.random.choice([0, 0, 1, 4])
         record['offset'] = offset
@@ -113,6 +114,8 @@ def a_round(world: World, first: bool, retention: int) -> Round:
     world.now += world.random.choice([0, 5000, retention, retention + 1, 2 * DAY if world.chance(.2) else 1])
     clean = dict(now=world.now, memory=24 * world.random.choice([3, 5, 10, 1000, 1000]),
                  io_buffer=world.random.choice([200, 1000, 1 << 16]), passes=world.random.choice([1, 1, 3]))
+    if world.chance(.1): clean['start'] = world.random.randint(0, world.end)      # somebody has deleted records
+    if world.chance(.05): clean['first_dirty'] = world.end + world.random.choice([0, 1000])  # a strange checkpoint
     return Round(steps, clean)
 
 
@@ -125,6 +128,7 @@ def scenario(seed: int) -> Scenario:
                 'index.interval.bytes': pick([0, 60, 300, 4096]), 'delete.retention.ms': retention}
     if world.chance(.15): settings['message.timestamp.type'] = 'LogAppendTime'
     if world.chance(.1): settings['min.compaction.lag.ms'] = pick([1000, 100_000])
+    if world.chance(.1): settings['max.compaction.lag.ms'] = pick([1, 1000, 100_000])
     if world.chance(.1): settings['segment.index.bytes'] = pick([100, 200])
     rounds = [a_round(world, number == 0, retention) for number in range(pick([1, 2, 4]))]
     written = {**settings, 'cleanup.policy': 'delete', 'retention.ms': -1,    # which lets records without a key in

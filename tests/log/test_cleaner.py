@@ -66,7 +66,7 @@ def test_a_table_that_is_too_small_takes_several_passes(tmp_path):
     log = copied(CLEANER/topic/'before-1'/f'{topic}-0', tmp_path)
     for theirs in case['passes']:
         done, = clean(log, SETTINGS[topic], case['now'], dirty, memory=case['memory'])
-        assert done == {key: theirs['pass'][key] for key in done}
+        assert done.items() <= {'overdue': False, **theirs['pass']}.items()
         assert differences(tell(log), theirs['segments']) == []
         dirty = done['end']
     assert len(case['passes']) == 5 and done['end'] == done['first_uncleanable']

@@ -13,6 +13,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import com.fasterxml.jackson.databind.node.ArrayNode;
 import com.fasterxml.jackson.databind.node.ObjectNode;
 import java.io.*;
+import java.lang.reflect.Method;
 import java.nio.ByteBuffer;
 import java.nio.file.*;
 import java.util.*;
@@ -229,7 +230,8 @@ public class CleanLog {
                 LogToClean what = new LogToClean(log, range.firstDirtyOffset(), range.firstUncleanableDirtyOffset(), false);
                 ObjectNode done = passes.addObject().put("first_dirty", range.firstDirtyOffset())
                     .put("first_uncleanable", what.firstUncleanableOffset()).put("cleanable_bytes", what.cleanableBytes())
-                    .put("total_bytes", what.totalBytes()).put("reset", range.forceUpdateCheckpoint());
+                    .put("total_bytes", what.totalBytes()).put("reset", range.forceUpdateCheckpoint())
+                    .put("overdue", overdue(log, range.firstDirtyOffset()));
                 if (what.totalBytes() == 0 || what.cleanableBytes() == 0) { done.put("end", range.firstDirtyOffset()); break; }
                 Map.Entry<Long, CleanerStats> result = cleaner.doClean(what, CLOCK.now);
                 CleanerStats stats = result.getValue();
@@ -245,6 +247,12 @@ public class CleanLog {
         ArrayNode renamed = said.putArray("renamed");
         for (String[] names : log.renamed) renamed.addArray().add(names[0]).add(names[1]);
         if (!asked.has("stop_after")) close(log);
+    }
+
+    static boolean overdue(UnifiedLog log, long firstDirty) throws Exception {
+        Method delay = LogCleanerManager.class.getDeclaredMethod("maxCompactionDelay", UnifiedLog.class, long.class, long.class);
+        delay.setAccessible(true);
+        return (long) delay.invoke(null, log, firstDirty, CLOCK.now) > 0;
     }
 
     // --- list ---
