@@ -63,7 +63,8 @@ def load_indexes(segment: Segment, size: int, ending: str = '' # of the files' n
         segment.index = read_offset_index(segment.path_of('index') + ending, segment.base_offset)
         segment.time_index = read_time_index(segment.path_of('timeindex') + ending, segment.base_offset)
     except (DecodeError, FileNotFoundError): return False
-    if segment.index and segment.index.positions[-1] >= size or size and not segment.time_index: return False
+    if segment.index and segment.index.positions[-1] >= size: return False
+    if size and not segment.time_index and not ending: return False   # lost, or no record says its time
     segment.size = size
     times = segment.time_index
     if times: segment.largest_timestamp, segment.largest_at = times.timestamps[-1], times.offsets[-1]

@@ -51,10 +51,10 @@ def record(port: int, conversation, file: str, to: Path = RECORDED, **context):
     recorder.save(file, to)
 
 
-def command_line(about: str, *arguments: str) -> argparse.Namespace:
+def command_line(about: str, *arguments: str, to: Path = RECORDED) -> argparse.Namespace:
     "The command line of a program that records: `--to DIRECTORY`, and what else it takes."
     parser = argparse.ArgumentParser(description=about)
-    parser.add_argument('--to', type=Path, default=RECORDED, help='where the files go, if not over the fixtures')
+    parser.add_argument('--to', type=Path, default=to, help='where the files go, if not over the fixtures')
     for name in arguments: parser.add_argument(name, nargs='+')
     asked = parser.parse_args()
     asked.to.mkdir(parents=True, exist_ok=True)
