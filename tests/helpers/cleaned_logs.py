@@ -55,6 +55,19 @@ def clean(directory, settings: dict, now: int, first_dirty: int | None = None, m
     return done
 
 
+def tell_producer(log, number: int) -> dict:
+    producer = log.producers.producers[number]
+    sequence, offset = (producer.sent[-1].last_sequence, producer.sent[-1].last_offset) if producer.sent else (-1, -1)
+    return dict(id=number, epoch=producer.epoch, last_sequence=sequence, last_offset=offset,
+                open_since=log.producers.open.get(number, -1))
+
+
+def tell_ends(log) -> dict:
+    "Where an open log begins and ends, and what it knows of its producers."
+    return dict(start=log.start_offset, end=log.end_offset, stable=log.stable_offset,
+                producers=[tell_producer(log, number) for number in sorted(log.producers.producers)])
+
+
 # --- Told -------------------------------------------------------------------------------------------------------------
 
 def hexed(data: bytes | None) -> str | None: return None if data is None else data.hex()
