@@ -221,7 +221,7 @@ def pass_text(log: PartitionLog, found: Cleanable, answer: dict, size: int, seco
             f'{megabytes(log.size)}, {megabytes(answer["done"])} read in {seconds:.1f} s')
 
 # ## For ever
-# %% ../../nbs/090b_cluster.log_cleaner.ipynb #448b1111
+# %% ../../nbs/090b_cluster.log_cleaner.ipynb #4973899f
 async def keep_clean(cleaner: LogCleaner, idle: float = 60):
     "Cleans whatever is due, one log after the other, until it is cancelled."
     worker, last = None, 0
@@ -232,6 +232,7 @@ async def keep_clean(cleaner: LogCleaner, idle: float = 60):
                 if worker and time.monotonic() - last > idle: worker = end_worker(cleaner, worker)
                 await asyncio.sleep(max(cleaner.backoff / 1000, 0.01))
                 continue
+            if found[0] in cleaner.at_work: continue   # another cleaner was quicker
             if worker is None: worker = begin_worker(cleaner)
             if not await attempt_pass(cleaner, worker, *found): worker = end_worker(cleaner, worker)
             last = time.monotonic()

@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['DIGEST', 'OFFSET', 'SLOT', 'places', 'OffsetMap', 'slot_of']
 
-# %% ../../nbs/064b_log.offset_map.ipynb #c98cb4fc
+# %% ../../nbs/064b_log.offset_map.ipynb #e641d72c
+from mmap import mmap
 try: from _md5 import md5        # Python's own: for short keys twice as fast as OpenSSL's
 except ImportError: from hashlib import md5
 
@@ -19,7 +20,7 @@ def places(digest: bytes, slots: int):
     last = int.from_bytes(digest[-4:], 'big')
     for step in range(1, slots): yield (last + step) % slots
 
-# %% ../../nbs/064b_log.offset_map.ipynb #2dba5cb7
+# %% ../../nbs/064b_log.offset_map.ipynb #3274aa85
 class OffsetMap:
     "The last offset of each key, in memory of a fixed size."
     def __init__(self, memory: int = 128 << 20, load_factor: float = 0.9):
@@ -29,8 +30,8 @@ class OffsetMap:
         self.clear()
 
     def clear(self):
-        self.digests = bytearray(self.slots * DIGEST)
-        self.offsets = memoryview(bytearray(self.slots * OFFSET)).cast('q')   # plus one: 0 is an empty slot
+        self.digests = mmap(-1, self.slots * DIGEST)
+        self.offsets = memoryview(mmap(-1, self.slots * OFFSET)).cast('q')   # plus one: 0 is an empty slot
         self.size = 0       # keys in it
         self.latest = -1    # it knows all records up to this offset
 
