@@ -94,18 +94,19 @@ def aborted_in(job: Pass, start: int, end: int) -> list[AbortedTxn]:
 # %% ../../nbs/064e_log.cleaner.ipynb #d07659a1
 def group_segments(job: Pass, end: int) -> list[list[Source]]:
     "The segments before an offset, in groups of which each becomes one segment."
-    groups = []
-    for source in job.sources:
-        if source.base >= end: break
-        if groups and fits(job, groups[-1], source): groups[-1].append(source)
+    groups, sources = [], [source for source in job.sources if source.base < end]
+    for source in sources:
+        after = job.first_uncleanable if source is sources[-1] else source.end   # as Kafka does, which assumes the worst
+        if groups and fits(job, groups[-1], source, after): groups[-1].append(source)
         else: groups.append([source])
     return groups
 
-def fits(job: Pass, group: list[Source], source: Source) -> bool:
+def fits(job: Pass, group: list[Source], source: Source, after: int # its offsets end before that
+        ) -> bool:
     "May a segment be cleaned into the same file as those before it?"
     sizes = [sum(column) for column in list(zip(*group, source))[2:5]]
     most = job.segment_bytes, job.segment_index_bytes, job.segment_index_bytes
-    near = not source.size or source.end - 1 - group[0].base < 2**31
+    near = not source.size or after - 1 - group[0].base < 2**31
     return near and all(size <= limit for size, limit in zip(sizes, most))
 
 # ## Second way: does it stay?

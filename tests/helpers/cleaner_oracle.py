@@ -15,9 +15,9 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT/'tests')]
 from benchmarks import real_kafka
-from tests.clients.fetch import all_or_nothing, made_from, run
+from clients.fetch import all_or_nothing, made_from, run
 
 SOURCE = '../cleaner/java/CleanLog.java'    # as seen from tests/clients
 MAIN = 'org.apache.kafka.storage.internals.log.CleanLog'
