@@ -123,7 +123,7 @@ def prepared(kafka, number: int, directory):
     settings = {**case.settings, 'segment.index.bytes': 600}    # a killed Kafka leaves two files of that size
     for number, (steps, how) in enumerate(case.rounds, 1):
         kafka.write(log, case.written, steps)
-        how = dirty | how | dict(passes=1)
+        how = dirty | how | dict(passes=1, start=0)
         if number < len(case.rounds): dirty = dict(first_dirty=kafka.clean(log, settings, **how)['passes'][-1]['end'])
     return log, settings, how
 
@@ -133,11 +133,11 @@ def names(log) -> set:
     return {path.name for path in log.iterdir() if '.snapshot' not in path.name and path.suffix != '.deleted'}
 
 
-def both_open(kafka, log, settings: dict, now: int, active: int, start: int):
+def both_open(kafka, log, settings: dict, now: int, active: int):
     "What Kafka finds in what was left, and what we find."
     theirs, ours = copied(log, f'{log.parent.name}-opened-by-kafka'), copied(log, f'{log.parent.name}-opened-by-us')
-    kafka.list(theirs, settings, now=now, clean=False, recovery_point=active, start=start)
-    close_log(opened(ours, settings, now, clean=False, recovery_point=active, start_offset=start))
+    kafka.list(theirs, settings, now=now, clean=False, recovery_point=active)
+    close_log(opened(ours, settings, now, clean=False, recovery_point=active))
     return tell(theirs), tell(ours), files(theirs).keys(), files(ours).keys()
 
 
@@ -156,8 +156,7 @@ def test_each_finishes_what_the_other_was_killed_in(kafka, numbers, directory, m
             where = f'scenario({number}), killed after {after} renames'
             assert names(theirs) == names(ours), where
             for left in theirs, ours:
-                as_kafka, as_we, their_files, our_files = both_open(kafka, left, settings, how['now'], active,
-                                                                      how.get('start', 0))
+                as_kafka, as_we, their_files, our_files = both_open(kafka, left, settings, how['now'], active)
                 assert differences(as_we, as_kafka) == [], where
                 assert our_files == their_files, where
         shutil.rmtree(directory/f'{number}')
