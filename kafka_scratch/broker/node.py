@@ -21,7 +21,8 @@ from ..cluster.properties import Properties
 from ..cluster.settings_table import OUR_TABLE, read_setting, read_settings
 from ..cluster.config import EVERYWHERE, PROTOCOLS, Config
 from ..cluster.directories import prepare_log_dirs, read_meta
-from ..cluster.controller import METADATA_VERSION, Controller, found_cluster, new_id
+from ..cluster.features import SUPPORTED_FEATURES
+from ..cluster.controller import Controller, found_cluster, new_id
 from ..apis.api import Node
 from ..apis.fetch_sessions import Sessions
 
@@ -98,6 +99,7 @@ def make_node(config: Config, right: dict = {} # settings that are known to be r
     node = Node(
         first_apis(), config=config, properties=config.properties, note=note,
         node_id=node_id, cluster_id=next(filter(None, ids), None), listeners=config.listeners,
+        supported_features=SUPPORTED_FEATURES,
         # of the image: how often it changed; the one that has us in it
         image=Image(), generation=0, registered_in=None,
         metadata_log=MetadataLog(os.path.join(config.metadata_dir, METADATA)), metadata_lock=None,
@@ -133,14 +135,15 @@ def registration(node: Node) -> RegisterBrokerRecord:
     endpoints = [BrokerEndpoint(name=each.name, host=address(each.host), port=each.port,
                                 security_protocol=PROTOCOLS.index(each.protocol))
                  for each in node.config.advertised_listeners or node.listeners]
+    features = [BrokerFeature(name=name, min_supported_version=lowest, max_supported_version=highest)
+                for name, (lowest, highest) in node.supported_features.items()]
     return RegisterBrokerRecord(broker_id=node.node_id, broker_epoch=known.broker_epoch if known else -1,
-                                end_points=endpoints, rack=None, fenced=False)
+                                end_points=endpoints, features=features, rack=None, fenced=False)
 
 def introduce(node: Node) -> list:
     "The first records of a new cluster: its only member."
     record = registration(node)
-    level = BrokerFeature(name='metadata.version', min_supported_version=1, max_supported_version=METADATA_VERSION)
-    record.incarnation_id, record.broker_epoch, record.features = new_id(), 0, [level]
+    record.incarnation_id, record.broker_epoch = new_id(), 0
     return [record]
 
 # %% ../../nbs/142_broker.node.ipynb #6528d761
