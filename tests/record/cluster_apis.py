@@ -5,7 +5,6 @@ A second broker is registered and never comes: with it, a real Kafka of one node
 """
 import tempfile
 import time
-import uuid
 from pathlib import Path
 
 from recording import answer_in, command_line, framed, record
@@ -14,67 +13,12 @@ from admin_by_hand import *
 from cluster_by_requests import *
 from benchmarks import real_kafka
 from broker_process import Client
-from kafka_scratch.apis.api import Api
 from kafka_scratch.apis.api_versions import ApiVersionsRequest
 from kafka_scratch.apis.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from kafka_scratch.security.acl_apis import AclCreation, CreateAclsRequest, create_acls
 from kafka_scratch.wire.codes import Operation, Resource
-from kafka_scratch.wire.primitives import *
-from kafka_scratch.wire.schema import *
 from kafka_scratch.groups.consumer_describe import ConsumerGroupDescribeRequest
 from kafka_scratch.groups.heartbeat import ConsumerGroupHeartbeatRequest
-
-
-# --- A broker that is registered and never comes ----------------------------------------------------------------------
-
-@nested
-class Listener:
-    name: String
-    host: String
-    port: UInt16
-    security_protocol: Int16
-
-@nested
-class Feature:
-    name: String
-    min_supported_version: Int16
-    max_supported_version: Int16
-
-@message(api_key=62, versions='0-4', flexible='0+')
-class BrokerRegistrationRequest:
-    broker_id: Int32
-    cluster_id: String
-    incarnation_id: Uuid
-    listeners: Array[Listener]
-    features: Array[Feature]
-    rack: String = field(nullable='0+', default=None)
-    is_migrating_zk_broker: Boolean = field('1+')
-    log_dirs: Array[Uuid] = field('2+')
-    previous_broker_epoch: Int64 = field('3+', default=-1)
-
-@message(api_key=62, versions='0-4', flexible='0+')
-class BrokerRegistrationResponse:
-    throttle_time_ms: Int32
-    error_code: Int16
-    broker_epoch: Int64 = field(default=-1)
-
-registration = Api(BrokerRegistrationRequest, BrokerRegistrationResponse)
-
-
-def register(kafka: real_kafka.RealKafka, broker_id: int, **features):
-    "Registers a broker with the controller. It is fenced, until it would send a heartbeat."
-    with Client(kafka.port) as client: raw = client.ask(framed(describe_cluster, 2, DescribeClusterRequest()))
-    ranges = {'metadata.version': (7, 27), 'group.version': (0, 1), 'transaction.version': (0, 2),
-              'eligible.leader.replicas.version': (0, 1), 'kraft.version': (0, 1)} | features
-    asked = BrokerRegistrationRequest(
-        broker_id=broker_id, cluster_id=answer_in(describe_cluster, 2, raw).cluster_id,
-        incarnation_id=uuid.uuid4().bytes,
-        listeners=[Listener(name='PLAINTEXT', host='127.0.0.1', port=1, security_protocol=0)],
-        features=[Feature(name=name, min_supported_version=least, max_supported_version=most)
-                  for name, (least, most) in ranges.items()], log_dirs=[b'a directory id..'])
-    with Client(kafka.controller_port) as client: said = client.ask(framed(registration, 4, asked))
-    assert not answer_in(registration, 4, said).error_code, said
-    time.sleep(1)
 
 
 # --- The conversations ------------------------------------------------------------------------------------------------
