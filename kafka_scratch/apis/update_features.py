@@ -6,13 +6,14 @@
 __all__ = ['update_features', 'FeatureUpdateKey', 'UpdateFeaturesRequest', 'UpdatableFeatureResult', 'UpdateFeaturesResponse',
            'agreement_records', 'change_features', 'answer_update_features']
 
-# %% ../../nbs/108e_apis.update_features.ipynb #ea6464fe
+# %% ../../nbs/108e_apis.update_features.ipynb #a8c36e3f
 from ..wire.primitives import *
 from ..wire.schema import *
 from ..wire.codes import ApiError, Operation
 from ..log.partition import StorageError
 from ..cluster.records import ConfigRecord
 from ..cluster.features import feature_records
+from ..cluster.controller import become_leader
 from ..cluster.settings import BROKER, Source, in_force, layers
 from .api import Api, Call
 from .configs import storage_fault
@@ -64,27 +65,30 @@ def agreement_records(node) -> list[ConfigRecord]:
                     if kind == BROKER and who and name in texts]
 
 # ## The change
-# %% ../../nbs/108e_apis.update_features.ipynb #85febd1c
+# %% ../../nbs/108e_apis.update_features.ipynb #f679cde7
 def change_features(request: UpdateFeaturesRequest, node):
     "Writes the new levels of features, all or none of them; raises what is wrong."
-    updates = {}
+    updates, begun = {}, 'metadata.version' in node.image.features
     for each in request.feature_updates: updates[each.feature] = each.max_version_level, each.upgrade_type
+    if not begun and not request.validate_only: become_leader(node.controller)   # writes the levels that are changed now
     try: records = feature_records(updates, node.image, node.node_id)
     except ApiError as fault:
         why = 'The update failed for all features since the following feature had an error: '
         raise ApiError(fault.code, why + fault.message) from None
     if request.validate_only: return
     if updates.get('eligible.leader.replicas.version', (0, 0))[0]: records = agreement_records(node) + records
-    try: node.controller.write(records)
-    except StorageError as error: raise storage_fault(node, error) from None
+    node.controller.write(records)
 
-# %% ../../nbs/108e_apis.update_features.ipynb #8dde0607
+# %% ../../nbs/108e_apis.update_features.ipynb #e91507e8
 def answer_update_features(request: UpdateFeaturesRequest, call: Call) -> UpdateFeaturesResponse:
     "Agrees on other levels of features."
     try:
         check_cluster(call, Operation.ALTER)
         change_features(request, call.node)
-    except ApiError as fault: return UpdateFeaturesResponse(error_code=fault.code, error_message=fault.message)
+    except ApiError as fault: said = fault
+    except StorageError as error: said = storage_fault(call.node, error)
+    else: said = None
+    if said: return UpdateFeaturesResponse(error_code=said.code, error_message=said.message)
     results = [UpdatableFeatureResult(feature=each.feature, error_message='NONE') for each in request.feature_updates]
     return UpdateFeaturesResponse(error_message=None, results=results)
 
