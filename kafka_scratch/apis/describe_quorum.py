@@ -14,9 +14,9 @@ from ..wire.codes import CLUSTER_NAME, ErrorCode, Operation, Resource
 from .api import Api, Call
 
 # ## Request and response
-# %% ../../nbs/108d_apis.describe_quorum.ipynb #36459343
+# %% ../../nbs/108d_apis.describe_quorum.ipynb #3d2daa30
 # DescribeQuorum (55): who writes the metadata log, and how far the others have read it.
-# v0: flexible from the start. v1: times of the last fetch. v2: directory ids, nodes with their addresses, error messages.
+# v0: flexible from the start. v1: times of the last fetch. v2: directory ids, addresses of nodes, error messages.
 @nested
 class QuorumPartition:
     partition_index: Int32

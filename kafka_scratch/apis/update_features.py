@@ -20,10 +20,10 @@ from .configs import storage_fault
 from .elect_leaders import check_cluster
 
 # ## Request and response
-# %% ../../nbs/108e_apis.update_features.ipynb #cd694982
+# %% ../../nbs/108e_apis.update_features.ipynb #d7352251
 # UpdateFeatures (57): the cluster agrees on other levels of features.
-# v0: flexible from the start; allow_downgrade, which nobody heeds any more. v1: upgrade_type, validate_only. v2: no results for
-# each feature: all of them are changed, or none.
+# v0: flexible from the start; allow_downgrade, which nobody heeds any more. v1: upgrade_type, validate_only.
+# v2: no results for each feature: all of them are changed, or none.
 @nested
 class FeatureUpdateKey:
     feature: String
@@ -65,12 +65,12 @@ def agreement_records(node) -> list[ConfigRecord]:
                     if kind == BROKER and who and name in texts]
 
 # ## The change
-# %% ../../nbs/108e_apis.update_features.ipynb #f679cde7
+# %% ../../nbs/108e_apis.update_features.ipynb #713182ba
 def change_features(request: UpdateFeaturesRequest, node):
     "Writes the new levels of features, all or none of them; raises what is wrong."
     updates, begun = {}, 'metadata.version' in node.image.features
     for each in request.feature_updates: updates[each.feature] = each.max_version_level, each.upgrade_type
-    if not begun and not request.validate_only: become_leader(node.controller)   # writes the levels that are changed now
+    if not begun and not request.validate_only: become_leader(node.controller)   # writes the levels that are to change
     try: records = feature_records(updates, node.image, node.node_id)
     except ApiError as fault:
         why = 'The update failed for all features since the following feature had an error: '

@@ -11,8 +11,8 @@ from .records import PartitionChangeRecord
 from .image import UNASSIGNED, Image, Partition
 
 # ## Election
-# %% ../../nbs/099b_cluster.partition_changes.ipynb #2c2120c6
-PREFERRED, UNCLEAN, ONLINE = range(3)   # the first two are numbers in requests; a controller's own elections are of the third kind
+# %% ../../nbs/099b_cluster.partition_changes.ipynb #5067cf6f
+PREFERRED, UNCLEAN, ONLINE = range(3)   # in requests there are the first two; a controller's own are of the third kind
 
 def alive_in(image: Image) -> set[int]:
     "The brokers that can lead."
