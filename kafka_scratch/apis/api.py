@@ -53,6 +53,7 @@ class Node:
     `Node([describe_topic_partitions], image=image)` has what one API needs; `broker.node` puts a whole one together.
     """
     node_id, cluster_id, authorizer, max_partitions = 1, None, EVERYONE, 2000
+    supported_features = {}   # name → the lowest and the highest level
     def __init__(self, apis=(), # Api objects
                  **state): # image, logs, sessions, controller, groups, transactions, …
         self.apis = {api.key: api for api in apis}

@@ -20,6 +20,10 @@ from ..apis.create_partitions import create_partitions
 from ..apis.create_topics import create_topics
 from ..apis.delete_topics import delete_topics
 from ..apis.describe_cluster import describe_cluster
+from ..apis.describe_quorum import describe_quorum
+from ..apis.elect_leaders import elect_leaders
+from ..apis.reassignments import alter_partition_reassignments, list_partition_reassignments
+from ..apis.update_features import update_features
 from ..groups.admin import delete_groups, describe_groups, list_groups
 from ..groups.classic_apis import heartbeat, join_group, leave_group, sync_group
 from ..groups.find_coordinator import find_coordinator
@@ -37,7 +41,8 @@ from ..transactions.producers import init_producer_id
 
 # %% ../../nbs/141_broker.apis.ipynb #8e4f390e
 APIS = {api.key: api for api in (
-    api_versions, metadata_creating, describe_topic_partitions, describe_cluster,
+    api_versions, metadata_creating, describe_topic_partitions, describe_cluster, describe_quorum, update_features,
+    elect_leaders, alter_partition_reassignments, list_partition_reassignments,
     produce, fetch, list_offsets, offset_for_leader_epoch, delete_records,
     create_topics, delete_topics, create_partitions,
     describe_configs, alter_configs, incremental_alter_configs, list_config_resources,

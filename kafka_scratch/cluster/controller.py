@@ -23,6 +23,7 @@ from .records import AbortTransactionRecord, BrokerRegistrationChangeRecord, Pro
 from .records import RegisterBrokerRecord, TopicRecord, read_value, write_value
 from .image import TOPIC_RESOURCE, UNASSIGNED, Image
 from .metadata_log import MetadataLog
+from .features import FIRST_FEATURES
 from .log_dirs import sync_directory
 from .flusher import sync_now
 
@@ -52,7 +53,7 @@ def found_cluster(log_dirs: list[str], node_id: int, cluster_id: str | None = No
 
 # ## Record versions
 # %% ../../nbs/099_cluster.controller.ipynb #33e2c129
-METADATA_VERSION, WITH_DIRECTORIES = 27, 17
+METADATA_VERSION, WITH_DIRECTORIES = FIRST_FEATURES['metadata.version'], 17
 NEWER = {RegisterBrokerRecord: 3, BrokerRegistrationChangeRecord: 2, PartitionRecord: 1, PartitionChangeRecord: 1}
 
 def record_version(record: Message, level: int) -> int:
@@ -129,8 +130,7 @@ def bootstrap_records(directory: str) -> list[Message]:
     except FileNotFoundError: pass
     except (OSError, DecodeError) as error:
         raise StorageError(f"{path}, with which the cluster should begin, can't be read: {error}") from None
-    levels = {'metadata.version': METADATA_VERSION, 'group.version': 1, 'transaction.version': 2}
-    return [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()]
+    return [FeatureLevelRecord(name=name, feature_level=level) for name, level in FIRST_FEATURES.items()]
 
 def level_in(features: list[Message]) -> int:
     "The level of `metadata.version` in these features."
@@ -151,6 +151,10 @@ class Controller:
 
     @property
     def image(self) -> Image: return self.log.image
+    @property
+    def latest_epoch(self) -> int:
+        "Our epoch; before we have written anything, the latest that is known here."
+        return self.epoch if self.opened else max(self.image.last_epoch, quorum_epoch(self.log.directory))
 
     def write(self, records: list[Message]):
         "Appends records, all or none of them, and reads them back."

@@ -16,6 +16,7 @@ from ..wire.codes import ApiError, ErrorCode, Operation, Resource
 from ..apis.api import Api, Call, Caller
 from ..log.partition import StorageError
 from ..cluster.properties import Properties
+from ..cluster.features import feature_level
 from ..cluster.controller import new_id
 from .coordinator import GroupCoordinator, check_coordinator, not_written
 from .classic_log import find_group
@@ -257,6 +258,7 @@ def answer_consumer_group_heartbeat(request: ConsumerGroupHeartbeatRequest,
     def no(error, why): return ConsumerGroupHeartbeatResponse(error_code=error, error_message=why)
     coordinator = call.node.groups
     try:
+        if feature_level(coordinator.image, 'group.version') < 1: raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
         if not call.allows(Operation.READ, Resource.GROUP, request.group_id):
             raise ApiError(ErrorCode.GROUP_AUTHORIZATION_FAILED, f'{request.group_id!r} is not yours to read')
         if not all(may_see(call, topic) for topic in request.subscribed_topic_names or []):

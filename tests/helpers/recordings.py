@@ -1,6 +1,7 @@
 """The table of recorded conversations: on what each is played, and how its answers are compared."""
 import base64
 import contextlib
+import re
 from pathlib import Path
 from unittest import mock
 
@@ -15,6 +16,8 @@ from security_by_hand import acl_node, unordered, without_words
 from small_node import small_node
 from kafka_scratch.apis.api import EVERYONE, Node
 from kafka_scratch.apis.configs import LOG_LEVELS
+from kafka_scratch.cluster.records import ConfigRecord, FeatureLevelRecord, RegisterBrokerRecord
+from kafka_scratch.cluster.settings import BROKER
 from kafka_scratch.groups import classic_apis, heartbeat
 from kafka_scratch.log.records import read_batches, read_records
 from kafka_scratch.transactions.coordinator import append_transaction_to_log
@@ -263,3 +266,59 @@ RECORDINGS |= {
     'acls.jsonl': security(94, 'forbidden'),
     'scram-users.jsonl': security(44, 'forbidden-alter'),
     'quotas.jsonl': security(21)}
+
+# --- The cluster: elections, moves, the quorum, features --------------------------------------------------------------
+
+def node_beside(broker: bool):
+    "A node with a log of its own. The real broker had a second one beside it, which never came."
+    def node(directory: Path, lines: list[dict]) -> Node:
+        node = small_node(directory, settings='auto.create.topics.enable=false\n')
+        node.controller.write([FeatureLevelRecord(name='eligible.leader.replicas.version', feature_level=1),
+                               ConfigRecord(resource_type=BROKER, resource_name='', name='min.insync.replicas',
+                                            value='1')])
+        if broker: node.controller.write([registration(node, broker_id=2, fenced=True, log_dirs=[b'a directory id..'])])
+        return node
+    return node
+
+
+def registration(node: Node, **facts) -> RegisterBrokerRecord:
+    ours = node.image.brokers[1]
+    return RegisterBrokerRecord(end_points=ours.end_points, features=ours.features, rack=None, **facts)
+
+
+KAFKAS_ONLY = 'share.version', 'kraft.version'   # features that we don't have
+
+def cluster_answer(frame: bytes, heard: Heard) -> dict:
+    "Without ids, offsets, times and addresses; and what a real broker takes out of hash maps, in order."
+    def plain(value, key=''):
+        if key in ('topicId', 'finalizedFeaturesEpoch', 'apiKeys'): return None
+        if key in ('highWatermark', 'logEndOffset', 'lastFetchTimestamp', 'lastCaughtUpTimestamp', 'leaderEpoch'):
+            return value > 0 if heard.api.key == 55 else value
+        if key == 'listeners': return None   # its controller has an address of its own
+        if key == 'errorMessage' and value: return re.sub(r'^Request Request\(.*\) needs', 'The request needs', value)
+        if isinstance(value, dict): return {name: plain(each, name) for name, each in value.items()}
+        if not isinstance(value, list): return value
+        if key == 'supportedFeatures': value = [each for each in value if each['name'] not in KAFKAS_ONLY]
+        shuffled = key in ('supportedFeatures', 'finalizedFeatures') or heard.event.name.startswith(('all', 'listed'))
+        return sorted(map(plain, value), key=repr) if shuffled else [plain(each) for each in value]
+    return plain(kafka_json(answer_in(heard.api, heard.version, frame), heard.version))
+
+
+def not_ours(heard: Heard) -> str:
+    return 'a feature that we refuse' if heard.event.name.startswith(('shares', 'quorums')) else ''
+
+
+def cluster(compared: int, beside: bool = False, **more) -> Recording:
+    return Recording(node_beside(beside), compared, seen=cluster_answer, **more,
+                     at_end=lambda node, lines: node.crash())
+
+
+def may_nothing(node: Node, event): node.authorizer = lambda *asked: False
+
+
+RECORDINGS |= {
+    'elections.jsonl': cluster(36, beside=True),
+    'reassignments.jsonl': cluster(53, beside=True),
+    'quorum.jsonl': cluster(12),
+    'features.jsonl': cluster(126, known=not_ours),
+    'cluster-rights.jsonl': cluster(20, before=may_nothing)}
