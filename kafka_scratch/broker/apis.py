@@ -27,6 +27,7 @@ from ..groups.consumer_describe import consumer_group_describe
 from ..groups.heartbeat import consumer_group_heartbeat
 from ..groups.offset_apis import offset_commit, offset_delete, offset_fetch
 from ..security.acl_apis import create_acls, delete_acls, describe_acls
+from ..security.alter_quotas import alter_client_quotas
 from ..security.quotas import describe_client_quotas
 from ..security.sasl import sasl_authenticate, sasl_handshake
 from ..security.scram_apis import alter_user_scram_credentials, describe_user_scram_credentials
@@ -46,4 +47,5 @@ APIS = {api.key: api for api in (
     init_producer_id, add_partitions_to_txn, add_offsets_to_txn, end_txn, txn_offset_commit, write_txn_markers,
     describe_producers, describe_transactions, list_transactions,
     sasl_handshake, sasl_authenticate, describe_acls, create_acls, delete_acls,
-    describe_user_scram_credentials, alter_user_scram_credentials, describe_client_quotas)}
+    describe_user_scram_credentials, alter_user_scram_credentials, describe_client_quotas,
+    alter_client_quotas)}
