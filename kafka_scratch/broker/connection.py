@@ -4,14 +4,14 @@
 
 # %% auto #0
 __all__ = ['ENOUGH', 'PROMPT', 'FAIR_SHARE', 'peer_of', 'Acceptor', 'send', 'hang_up', 'serve', 'waits', 'give_way', 'take_turn',
-           'go_on', 'wait_for', 'answer_now', 'forget_later', 'admit', 'dismiss', 'Connection']
+           'go_on', 'wait_for', 'answer_now', 'forget_later', 'mute', 'admit', 'dismiss', 'Connection']
 
 # %% ../../nbs/096_broker.connection.ipynb #9724fa33
 import asyncio, socket
 from time import monotonic
 from ..wire.primitives import DecodeError, EncodeError
 from ..wire.frames import MAX_FRAME, FrameReader
-from ..apis.api import Caller, Later, Refused
+from ..apis.api import Caller, Later, Refused, Throttled
 
 # ## What connections share
 # %% ../../nbs/096_broker.connection.ipynb #23465455
@@ -58,8 +58,9 @@ def serve(connection, data: bytes = b''):
     try:
         for frame in connection.reader.feed(data):
             answer = handle(frame)
-            if isinstance(answer, Later):
-                wait_for(connection, answer)
+            if type(answer) is not bytes:
+                if isinstance(answer, Later): wait_for(connection, answer)
+                else: mute(connection, answer, out)
                 break
             out.append(answer)
             size, now = size + len(answer), monotonic()
@@ -84,7 +85,7 @@ def give_way(connection):
     asyncio.get_running_loop().call_soon(take_turn, connection)
 
 def take_turn(connection):
-    connection.yielded = False
+    connection.yielded, connection.alarm = False, None
     go_on(connection)
 
 def go_on(connection):
@@ -106,13 +107,25 @@ def answer_now(connection, later: Later):
     "It was woken, or its time is up; if both, the second call does nothing."
     if later is not connection.later: return
     forget_later(connection)
-    try: send(connection, [later.response()])
+    try:
+        response, out = later.response(), []
+        if isinstance(response, Throttled): mute(connection, response, out)
+        else: out.append(response)
+        send(connection, out)
     except Exception as error: hang_up(connection, [], error)
     else: go_on(connection)
 
 def forget_later(connection):
     if connection.alarm: connection.alarm.cancel()
     connection.later = connection.alarm = None
+
+# %% ../../nbs/096_broker.connection.ipynb #3d026574
+def mute(connection, answer: Throttled, out: list[bytes]):
+    "The answer goes out with the others; the requests behind it wait until the time is over."
+    out.append(answer)
+    connection.yielded = True
+    connection.transport.pause_reading()
+    connection.alarm = asyncio.get_running_loop().call_later(answer.mute_ms / 1000, take_turn, connection)
 
 # ## The connection
 # %% ../../nbs/096_broker.connection.ipynb #8bae273f
@@ -140,8 +153,8 @@ class Connection(asyncio.Protocol):
     def __init__(self, acceptor: Acceptor):
         self.acceptor, self.reader = acceptor, FrameReader(acceptor.max_frame)
         self.transport = self.caller = None
-        self.later = self.alarm = None          # an answer that takes a while, and when it is due
-        self.choked = self.yielded = False      # the client doesn't read; it is another client's turn
+        self.later = self.alarm = None          # an answer that takes a while; when it is due, or a mute is over
+        self.choked = self.yielded = False      # the client doesn't read; it is another client's turn, or it is muted
         self.active, self.unsent = True, 0      # read by the server, which closes idle connections
         self.handle = acceptor.guard(self) if acceptor.guard else self.answer
         self.recall = acceptor.recall

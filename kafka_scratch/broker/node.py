@@ -5,7 +5,8 @@
 # %% auto #0
 __all__ = ['READ_LATE', 'JAVA_CLASSES', 'say', 'Notes', 'check_settings', 'refuse_java', 'first_apis', 'steady_clock',
            'make_node', 'log_defaults', 'add_authorizer', 'registration', 'introduce', 'load_metadata', 'publish',
-           'offsets_store', 'add_coordinators', 'start_node', 'complete_node', 'stop_node', 'open_node']
+           'follow_quotas', 'offsets_store', 'add_coordinators', 'start_node', 'complete_node', 'stop_node',
+           'open_node']
 
 # %% ../../nbs/142_broker.node.ipynb #648668ae
 import os, socket, sys, time
@@ -47,7 +48,7 @@ class Notes:
 # ## Settings that would be read too late
 # %% ../../nbs/142_broker.node.ipynb #b738f43d
 READ_LATE = ('num.partitions', 'default.replication.factor', 'auto.create.', 'delete.topic.', 'offset', 'group.',
-             'transaction')   # how the names of such settings begin
+             'transaction', 'quota.window', 'controller.quota', 'max.connection')   # how the names of such settings begin
 
 def check_settings(properties: Properties,
                    right: dict = {} # settings with these values are known to be right
@@ -62,7 +63,7 @@ def check_settings(properties: Properties,
 
 # %% ../../nbs/142_broker.node.ipynb #ed4973f8
 JAVA_CLASSES = ('principal.builder.class', 'create.topic.policy.class.name', 'alter.config.policy.class.name',
-                'callback.handler.class', 'ssl.engine.factory.class')
+                'callback.handler.class', 'ssl.engine.factory.class', 'client.quota.callback.class')
 
 def refuse_java(properties: Properties):
     "Raises if a setting names a Java class: somebody relies on what that class would forbid."
@@ -94,6 +95,7 @@ def make_node(config: Config, right: dict = {} # settings that are known to be r
     refuse_java(config.properties)
     node_id, note = prepare_log_dirs(config), Notes()
     logs = Logs(config.log_dirs, node_id, config.logs, note)
+    slots = read_setting(config.properties, 'max.incremental.fetch.session.cache.slots')
     ids = (read_meta(path).get('cluster.id') for path in [config.metadata_dir, *config.log_dirs])
     node = Node(
         first_apis(), config=config, properties=config.properties, note=note,
@@ -101,7 +103,7 @@ def make_node(config: Config, right: dict = {} # settings that are known to be r
         # of the image: how often it changed; the one that has us in it
         image=Image(), generation=0, registered_in=None,
         metadata_log=MetadataLog(os.path.join(config.metadata_dir, METADATA)), metadata_lock=None,
-        logs=logs, sessions=Sessions(), max_partitions=config.max_partitions,
+        logs=logs, sessions=Sessions(slots), max_partitions=config.max_partitions,
         now=logs.now, clock=steady_clock(), fetch_limit=lambda: config.fetch_max_bytes,
         timers=None, wake=lambda when: None, groups=None, transactions=None)   # until `complete_node`
     node.controller = Controller(node.metadata_log, node_id, partial(load_metadata, node), logs.now,
@@ -161,7 +163,18 @@ def publish(node: Node):
         register_broker(image, registration(node))
         node.registered_in = image
     node.image, node.generation = image, node.generation + 1
+    follow_quotas(node)
     node.logs.set_image(image)
+
+# %% ../../nbs/142_broker.node.ipynb #b3ac6a1c
+def follow_quotas(node: Node):
+    "Gives the node a meter if the image has quotas for users or client ids, and takes it away if not."
+    quotas = {entity: limits for entity, limits in node.image.quotas.items() if entity[0][0] != 'ip'}
+    if not quotas: node.meter = None
+    else:
+        from kafka_scratch.security.throttling import Meter
+        if node.meter is None: node.meter = Meter(node.properties, node.clock)
+        node.meter.set_quotas(quotas)
 
 # ## Coordinators
 # %% ../../nbs/142_broker.node.ipynb #5e16c8a3

@@ -210,7 +210,7 @@ async def close_idle(server: Server):
         await asyncio.sleep(max(server.config.max_idle_ms / 1000, 0.01))
         for connection in server.connections:
             unsent, connection.unsent = connection.unsent, connection.transport.get_write_buffer_size()
-            if connection.active or connection.later or connection.unsent < unsent: continue   # still there
+            if connection.active or connection.later or connection.yielded or connection.unsent < unsent: continue
             if connection.unsent: connection.transport.abort()   # it doesn't read: no use in waiting for that
             else: connection.transport.close()
 

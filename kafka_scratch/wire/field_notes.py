@@ -514,6 +514,9 @@ entity_name | Its name; null for the default.
 values | The quotas, each with its limit.
 values[].key | The name of the quota, such as `producer_byte_rate`.
 values[].value | The limit.
+ops | The changes of an entity's quotas.
+ops[].key | The name of the quota, such as `producer_byte_rate`.
+ops[].value | The new limit.
 """)
 
 # ## The metadata log

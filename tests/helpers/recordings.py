@@ -11,7 +11,7 @@ from group_conversations import check_records, group_answer_in_order, member_ids
 from groups_by_hand import facts, group_node, not_coordinator
 from log_ends_by_hand import check_logs, node_of
 from player import Event, Heard, Recording, answer_in, connections, scenarios
-from security_by_hand import acl_node, unordered, without_words
+from security_by_hand import acl_node, security_node, unordered, without_words
 from small_node import small_node
 from kafka_scratch.apis.api import EVERYONE, Node
 from kafka_scratch.apis.configs import LOG_LEVELS
@@ -262,4 +262,6 @@ def security(compared: int, addresses: str = '') -> Recording:
 RECORDINGS |= {
     'acls.jsonl': security(94, 'forbidden'),
     'scram-users.jsonl': security(44, 'forbidden-alter'),
-    'quotas.jsonl': security(21)}
+    'quotas.jsonl': security(21),
+    'alter-quotas.jsonl': Recording(lambda directory, lines: security_node(secured=False), 90,
+                                    seen=lambda frame, heard: unordered(answer_in(heard.api, heard.version, frame)))}

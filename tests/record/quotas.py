@@ -21,13 +21,15 @@ def conversation(ask):
         ask(name, DescribeClientQuotasRequest(components=components(*parts), strict=strict), version)
     alter('one', ({'user': 'u1'}, {BYTES: 1024.0}))
     alter('several', ({'user': 'u1', 'client-id': 'c1'}, {READ: 2048.0, TIME: 12.5}), ({'user': None}, {BYTES: 10.0}),
-          ({'client-id': None}, {TOPICS: 0.5}), ({'ip': '10.0.0.1'}, {CONNECTIONS: 7.0}), ({'ip': None}, {CONNECTIONS: 9.0}))
+          ({'client-id': None}, {TOPICS: 0.5}), ({'ip': '10.0.0.1'}, {CONNECTIONS: 7.0}),
+          ({'ip': None}, {CONNECTIONS: 9.0}))
     described('all of them')
     alter('the same again', ({'user': 'u1'}, {BYTES: 1024.0}))
     alter('another value', ({'user': 'u1'}, {BYTES: 512.0}), version=0)
     alter('only a question', ({'user': 'u2'}, {BYTES: 1.0}), ({'user': 'u3'}, {BYTES: 0.0}), validate_only=True)
     described('nothing came of it', ('user', 2, None))
-    for n, entity in enumerate(({}, {'planet': 'x'}, {'user': ''}, {'client-id': ''}, {'ip': ''}, {'ip': '10.0.0.1', 'user': 'u'},
+    for n, entity in enumerate(({}, {'planet': 'x'}, {'user': ''}, {'client-id': ''}, {'ip': ''},
+                                {'ip': '10.0.0.1', 'user': 'u'},
                                 {'ip': None, 'client-id': None}, {'ip': 'no such host.invalid'}, {'ip': '::1'},
                                 {'ip': 'localhost'}, {'User': 'u'}, {'user': 'ä,b=c'}, {'user': '<default>'},
                                 {'user': None, 'client-id': None}, {'user': None, 'client-id': 'c'})):
@@ -46,7 +48,8 @@ def conversation(ask):
     alter('one right, one wrong', ({'user': 'right'}, {BYTES: 5.0}), ({'user': 'wrong'}, {BYTES: -5.0}))
     alter('twice', ({'user': 'twice'}, {BYTES: 5.0}), ({'user': 'twice'}, {READ: 6.0}))
     described('what came of that', ('user', 0, 'twice'))
-    alter('thrice', ({'user': 'thrice'}, {BYTES: -5.0}), ({'user': 'thrice'}, {READ: 6.0}), ({'user': 'thrice'}, {READ: 7.0}))
+    alter('thrice', ({'user': 'thrice'}, {BYTES: -5.0}), ({'user': 'thrice'}, {READ: 6.0}),
+          ({'user': 'thrice'}, {READ: 7.0}))
     described('and of that', ('user', 0, 'thrice'))
     alter('a key twice', ({'user': 'keys', 'client-id': None}, [(BYTES, 5.0), (BYTES, 6.0)]))
     described('no key', ('user', 0, 'keys'))
