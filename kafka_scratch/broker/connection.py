@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['ENOUGH', 'PROMPT', 'FAIR_SHARE', 'peer_of', 'Acceptor', 'send', 'hang_up', 'serve', 'waits', 'give_way', 'take_turn',
-           'go_on', 'wait_for', 'answer_now', 'forget_later', 'mute', 'admit', 'dismiss', 'Connection']
+           'go_on', 'wait_for', 'answer_now', 'forget_later', 'mute', 'admit', 'welcome', 'dismiss', 'Connection']
 
 # %% ../../nbs/096_broker.connection.ipynb #9724fa33
 import asyncio, socket
@@ -28,9 +28,11 @@ class Acceptor:
                  note=print,                       # is told why a connection was closed
                  identify=peer_of,                 # (transport, name of the listener) → Caller
                  guard=None,                       # connection → (frame → bytes or Later)
-                 recall=None):                     # a piece of the stream → the answer, if it is known
+                 recall=None,                      # a piece of the stream → the answer, if it is known
+                 enter=None, leave=None):          # of a connection: who decides when it is welcome, and wants to know
         self.answer, self.name, self.max_frame, self.note = answer, name, max_frame, note
         self.identify, self.guard, self.recall = identify, guard, None if guard else recall
+        self.enter, self.leave = enter, leave
         self.connections, self.choked = set(), set()   # all of them; those whose clients don't read
 
 # ## Sending, and hanging up
@@ -130,9 +132,14 @@ def mute(connection, answer: Throttled, out: list[bytes]):
 # ## The connection
 # %% ../../nbs/096_broker.connection.ipynb #8bae273f
 def admit(connection):
-    "A client has connected: identify it, or close the connection before a byte of it is read."
+    "A client has connected."
+    connection.acceptor.connections.add(connection)
+    if connection.acceptor.enter: connection.acceptor.enter(connection)   # now, later or not at all
+    else: welcome(connection)
+
+def welcome(connection):
+    "Identifies a client, or closes the connection before a byte of it is read."
     acceptor, transport = connection.acceptor, connection.transport
-    acceptor.connections.add(connection)
     try: connection.caller = acceptor.identify(transport, acceptor.name)
     except (ValueError, Refused) as error:
         acceptor.note(f'closed a connection: {error}')
@@ -146,6 +153,7 @@ def dismiss(connection):
     connection.acceptor.choked.discard(connection)
     if connection.later: connection.later.cancel()
     forget_later(connection)
+    if connection.acceptor.leave: connection.acceptor.leave(connection)
 
 # %% ../../nbs/096_broker.connection.ipynb #d12a5324
 class Connection(asyncio.Protocol):

@@ -21,6 +21,7 @@ from ..cluster.config import EVERYWHERE, Config, load_config, remarks
 from ..cluster.directories import whose
 from ..apis.api import Caller, Node
 from .connection import Acceptor, Connection, peer_of
+from .connection_limits import Doorkeeper, call_waiting
 from .fast import fast_for
 from .node import complete_node, load_metadata, make_node, say, start_node, stop_node
 
@@ -45,7 +46,7 @@ def guard_of(node: Node, listener):
     return lambda connection: SaslGuard(connection, connection.answer, config, find).answer
 
 # %% ../../nbs/144_broker.server.ipynb #0ead4526
-def make_acceptor(node: Node, listener, fast: bool) -> Acceptor:
+def make_acceptor(node: Node, listener, fast: bool, keeper: Doorkeeper | None = None) -> Acceptor:
     "The acceptor of a listener: how its clients are identified and answered."
     names, short = None, fast_for(node) if fast else None
     if listener.encrypted and not listener.authenticated:
@@ -53,7 +54,7 @@ def make_acceptor(node: Node, listener, fast: bool) -> Acceptor:
         names = read_mapping_rules(node.properties, listener)
     return Acceptor(short.answer if short else node.answer, listener.name, node.config.max_frame,
                     lambda text: node.note(text), partial(caller_of, names), guard_of(node, listener),
-                    short.recall if short else None)
+                    short.recall if short else None, keeper and keeper.enter, keeper and keeper.leave)
 
 def tls_for(config: Config, listener) -> dict:
     "How a listener is encrypted: arguments for `create_server`."
@@ -68,7 +69,8 @@ class Server:
     def __init__(self, node: Node, fast: bool = True # remember answers and shapes of requests?
                 ):
         self.node, self.config = node, node.config
-        self.acceptors = [make_acceptor(node, listener, fast) for listener in self.config.listeners]
+        self.keeper = Doorkeeper(node)
+        self.acceptors = [make_acceptor(node, listener, fast, self.keeper) for listener in self.config.listeners]
         self.sockets, self.chores, self.alarm = [], [], None   # alarm: of the event loop, for the next of the timers
         node.fetch_limit, node.wake = partial(fetch_limit, self), partial(set_alarm, self)
 
@@ -198,6 +200,7 @@ async def follow_metadata(server: Server, pause: float = 0.1):
         await asyncio.sleep(pause)
         try:
             load_metadata(server.node)
+            call_waiting(server.keeper)   # a limit may be another one now
             problem = None
         except Exception as error:
             if str(error) != problem: server.note(f"can't follow the metadata log: {error or type(error).__name__}")

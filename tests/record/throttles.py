@@ -1,7 +1,7 @@
 """What Kafka's own classes say about quotas, without a broker. `python tests/record/throttles.py`; needs a JDK.
 
 `throttles.jsonl`: sequences of (time, value, is the limit looked at?), and how long a client would be muted for each.
-`limits.jsonl`: for each set of the eight kinds of quotas, which one counts for some clients, and with whom they share it.
+`limits.jsonl`: for each set of the eight kinds of quotas, which one counts for some clients, and who shares it.
 """
 import subprocess
 import tempfile
@@ -43,7 +43,8 @@ public class Throttles {
         for (int n = 0; n < 60; n++) {
             int kindOfStep = random.nextInt(10);
             long gap = kindOfStep < 5 ? random.nextInt(50) : kindOfStep < 8 ? random.nextInt(seconds * 1000)
-                : kindOfStep < 9 ? random.nextInt(seconds * 1000 * samples) : random.nextInt(3 * seconds * 1000 * samples);
+                : kindOfStep < 9 ? random.nextInt(seconds * 1000 * samples)
+                : random.nextInt(3 * seconds * 1000 * samples);
             time += gap;
             double value = Math.floor(random.nextDouble() * bound * seconds * (random.nextInt(4) == 0 ? 8 : 1) * 4) / 4;
             boolean check = random.nextInt(8) != 0;
@@ -79,17 +80,20 @@ import org.apache.kafka.server.quota.QuotaType;
 import scala.Option;
 
 public class Limits {
-    static final String[][] LEVELS = {{"u", "c"}, {"u", "*"}, {"u", ""}, {"*", "c"}, {"*", "*"}, {"*", ""}, {"", "c"}, {"", "*"}};
+    static final String[][] LEVELS = {{"u", "c"}, {"u", "*"}, {"u", ""}, {"*", "c"}, {"*", "*"}, {"*", ""},
+                                       {"", "c"}, {"", "*"}};
     static final String[][] CALLERS = {{"u", "c"}, {"u", "d"}, {"v", "c"}, {"v", "d"}, {"u", ""}, {"v", ""}};
 
     static Option<ClientQuotaManager.BaseUserEntity> user(String name) {
         if (name.isEmpty()) return Option.empty();
-        return Option.apply(name.equals("*") ? ClientQuotaManager.DefaultUserEntity$.MODULE$ : new ClientQuotaManager.UserEntity(name));
+        return Option.apply(name.equals("*") ? ClientQuotaManager.DefaultUserEntity$.MODULE$
+            : new ClientQuotaManager.UserEntity(name));
     }
 
     static Option<ConfigEntity> client(String name) {
         if (name.isEmpty()) return Option.empty();
-        return Option.apply(name.equals("*") ? ClientQuotaManager.DefaultClientIdEntity$.MODULE$ : new ClientQuotaManager.ClientIdEntity(name));
+        return Option.apply(name.equals("*") ? ClientQuotaManager.DefaultClientIdEntity$.MODULE$
+            : new ClientQuotaManager.ClientIdEntity(name));
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -98,14 +102,17 @@ public class Limits {
                 QuotaType.PRODUCE, Time.SYSTEM, "", Option.empty());
             for (int level = 0; level < 8; level++)
                 if ((mask >> level & 1) == 1)
-                    manager.updateQuota(user(LEVELS[level][0]), client(LEVELS[level][1]), Option.apply(Quota.upperBound(level + 1)));
+                    manager.updateQuota(user(LEVELS[level][0]), client(LEVELS[level][1]),
+                        Option.apply(Quota.upperBound(level + 1)));
             List<String> found = new ArrayList<>();
             for (String[] caller : CALLERS) {
                 KafkaPrincipal principal = new KafkaPrincipal(KafkaPrincipal.USER_TYPE, caller[0]);
                 double bound = manager.quota(principal, caller[1]).bound();
                 Session session = new Session(principal, java.net.InetAddress.getLoopbackAddress());
-                scala.collection.immutable.Map<String, String> tags = manager.getOrCreateQuotaSensors(session, caller[1]).metricTags();
-                found.add(bound > 8 ? "null" : "[" + (int) bound + ",\"" + tags.apply("user") + "\",\"" + tags.apply("client-id") + "\"]");
+                scala.collection.immutable.Map<String, String> tags =
+                    manager.getOrCreateQuotaSensors(session, caller[1]).metricTags();
+                String shared = ",\"" + tags.apply("user") + "\",\"" + tags.apply("client-id") + "\"]";
+                found.add(bound > 8 ? "null" : "[" + (int) bound + shared);
             }
             System.out.println("{\"levels\":" + mask + ",\"found\":[" + String.join(",", found) + "]}");
             manager.initiateShutdown();
