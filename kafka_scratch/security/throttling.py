@@ -108,7 +108,7 @@ def is_too_large(usage: Usage, size: int) -> bool:
     return usage.wait_ms > 0
 
 # ## Changes of the cluster
-# %% ../../nbs/139e_security.throttling.ipynb #f797c2a4
+# %% ../../nbs/139e_security.throttling.ipynb #2e6a0041
 def mutate(usage: Usage, partitions: int, strict: bool):
     "Charges for a change of so many partitions. Strict: raises ApiError if there is nothing left to pay with."
     found = limit_of(usage.meter, MUTATIONS, usage.user, usage.client_id)
@@ -119,7 +119,7 @@ def mutate(usage: Usage, partitions: int, strict: bool):
     if not strict: wait = until_full(bucket, limit, now)
     usage.wait_ms = max(usage.wait_ms, wait)
     if strict and wait:
-        raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, 'The throttling quota has been exceeded.')
+        raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
 
 # ## The answer
 # %% ../../nbs/139e_security.throttling.ipynb #e00c9999

@@ -1,10 +1,13 @@
-"""Records `alter-quotas.jsonl`: quotas that are set, and many that aren't. `python tests/record/quotas.py`."""
+"""Records `alter-quotas.jsonl`: quotas that are set, and many that aren't; `mutation-quota.jsonl`: topics made and deleted
+faster than is allowed; and `session-slots.jsonl`: more fetch sessions than there is room for. `python
+tests/record/quotas.py`"""
 import tempfile
 
 from recording import command_line, record
 
+from admin_by_hand import create, delete, grow, topic
 from benchmarks import real_kafka
-from quotas_by_hand import alteration, components
+from quotas_by_hand import alteration, components, fetch_of
 from kafka_scratch.security.alter_quotas import AlterClientQuotasRequest
 from kafka_scratch.security.quotas import DescribeClientQuotasRequest
 
@@ -59,9 +62,37 @@ def conversation(ask):
     described('what is left', version=0)
 
 
+def changing(ask):
+    "One partition a second; what comes in bursts, and who is refused."
+    ask('the limit', AlterClientQuotasRequest(entries=[alteration({'user': 'ANONYMOUS'}, {TOPICS: 1.0})]))
+    ask('only asked', create(topic('asked', 2), validate_only=True))
+    ask('a burst', create(topic('a', 60), topic('b', 5)))
+    ask('too much', create(topic('c', 1), topic('bad name', 1)))
+    ask('too much to ask', create(topic('c', 1), validate_only=True))
+    ask('too much, version 5', create(topic('d', 1)), 5)
+    ask('too much to grow', grow(('a', 61), ('nobody', 2)))
+    ask('too much to grow, version 2', grow(('a', 61)), 2)
+    ask('too much to delete', delete('a', 'nobody'))
+    ask('too much to delete, version 4', delete('a', version=4), 4)
+    ask('nothing to pay for', create(topic('b', 1)))
+    ask('no limit', AlterClientQuotasRequest(entries=[alteration({'user': 'ANONYMOUS'}, {TOPICS: None})]))
+    ask('free again', create(topic('e', 1)))
+
+
+def opening(ask):
+    "Room for eight sessions."
+    ask('a topic', create(topic('t', 4)))
+    opened = [ask(f'session {n}', fetch_of('t', [n % 4], session_epoch=0), 12) for n in range(10)]
+    ask('go on', fetch_of('t', [], session_id=opened[0].session_id, session_epoch=1), 12)
+    ask('nothing left', fetch_of('t', [], session_id=opened[0].session_id, session_epoch=2, forgotten=[0]), 12)
+    ask('it is gone', fetch_of('t', [], session_id=opened[0].session_id, session_epoch=3), 12)
+
+
 def record_all(to):
-    with tempfile.TemporaryDirectory() as place, real_kafka.RealKafka(place) as kafka:
-        record(kafka.port, conversation, 'alter-quotas.jsonl', to)
+    for told, file, settings in ((conversation, 'alter-quotas.jsonl', {}), (changing, 'mutation-quota.jsonl', {}),
+                                 (opening, 'session-slots.jsonl', {'max.incremental.fetch.session.cache.slots': 15})):
+        with tempfile.TemporaryDirectory() as place, real_kafka.RealKafka(place, settings) as kafka:
+            record(kafka.port, told, file, to)
 
 
 if __name__ == '__main__': record_all(command_line(__doc__).to)
