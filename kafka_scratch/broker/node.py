@@ -47,8 +47,9 @@ class Notes:
 
 # ## Settings that would be read too late
 # %% ../../nbs/142_broker.node.ipynb #b738f43d
+# how the names of such settings begin
 READ_LATE = ('num.partitions', 'default.replication.factor', 'auto.create.', 'delete.topic.', 'offset', 'group.',
-             'transaction', 'quota.window', 'controller.quota', 'max.connection')   # how the names of such settings begin
+             'transaction', 'quota.window', 'controller.quota', 'max.connection')
 
 def check_settings(properties: Properties,
                    right: dict = {} # settings with these values are known to be right

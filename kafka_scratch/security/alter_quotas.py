@@ -130,12 +130,12 @@ def alter_quotas(entries: list[AlterEntryData], image) -> tuple[list[ClientQuota
         said[key] = entity, fault
     return records, list(said.values())
 
-# %% ../../nbs/139b_security.alter_quotas.ipynb #d664c6a6
+# %% ../../nbs/139b_security.alter_quotas.ipynb #161660a6
 def answer_alter_client_quotas(request: AlterClientQuotasRequest, call: Call) -> AlterClientQuotasResponse:
     "Checks the changes, and writes those that can be made."
     def all_of(code, text):
-        entries = [AlteredEntryData(error_code=code, error_message=text, entity=each.entity) for each in request.entries]
-        return AlterClientQuotasResponse(entries=entries)
+        return AlterClientQuotasResponse(entries=[
+            AlteredEntryData(error_code=code, error_message=text, entity=each.entity) for each in request.entries])
     if not call.allows(Operation.ALTER_CONFIGS, Resource.CLUSTER, CLUSTER_NAME):
         return all_of(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, 'Cluster authorization failed.')
     records, said = alter_quotas(request.entries, call.node.image)

@@ -37,7 +37,8 @@ def test_the_listener_of_brokers_is_protected():
     story = alone('protected')
     listeners = 'PLAINTEXT://127.0.0.1:0,CLIENTS://127.0.0.1:0'
     with running_broker(**story['settings'], listeners=listeners) as broker:
-        assert protected(*(int(broker.addresses[name].rpartition(':')[2]) for name in ('CLIENTS', 'PLAINTEXT'))) == story['seen']
+        ports = [int(broker.addresses[name].rpartition(':')[2]) for name in ('CLIENTS', 'PLAINTEXT')]
+        assert protected(*ports) == story['seen']
 
 
 def test_a_limit_that_is_changed_while_somebody_waits():

@@ -1,5 +1,5 @@
-"""Records `alter-quotas.jsonl`: quotas that are set, and many that aren't; `mutation-quota.jsonl`: topics made and deleted
-faster than is allowed; and `session-slots.jsonl`: more fetch sessions than there is room for. `python
+"""Records `alter-quotas.jsonl`: quotas that are set, and many that aren't; `mutation-quota.jsonl`: topics made and
+deleted faster than is allowed; and `session-slots.jsonl`: more fetch sessions than there is room for. `python
 tests/record/quotas.py`"""
 import tempfile
 
