@@ -12,8 +12,8 @@ from group_conversations import check_records, group_answer_in_order, member_ids
 from groups_by_hand import facts, group_node, not_coordinator
 from log_ends_by_hand import check_logs, node_of
 from player import Event, Heard, Recording, answer_in, connections, scenarios
-from security_by_hand import acl_node, unordered, without_words
-from small_node import small_node
+from security_by_hand import acl_node, security_node, unordered, without_words
+from small_node import START, Hands, small_node
 from kafka_scratch.apis.api import EVERYONE, Node
 from kafka_scratch.apis.configs import LOG_LEVELS
 from kafka_scratch.cluster.records import ConfigRecord, FeatureLevelRecord, RegisterBrokerRecord
@@ -265,7 +265,38 @@ def security(compared: int, addresses: str = '') -> Recording:
 RECORDINGS |= {
     'acls.jsonl': security(94, 'forbidden'),
     'scram-users.jsonl': security(44, 'forbidden-alter'),
-    'quotas.jsonl': security(21)}
+    'quotas.jsonl': security(21),
+    'alter-quotas.jsonl': Recording(lambda directory, lines: security_node(secured=False), 90,
+                                    seen=lambda frame, heard: unordered(answer_in(heard.api, heard.version, frame)))}
+
+
+# --- What is limited --------------------------------------------------------------------------------------------------
+
+def metered(directory: Path, lines: list[dict]) -> Node:
+    return small_node(directory, Hands([START]), 'auto.create.topics.enable=false')
+
+
+def is_throttled(frame: bytes, heard: Heard):
+    "Not for how long, since a real broker's clock goes on; but whether. Its settings are those of another file."
+    answer = admin_answer_in_order(answer_in(heard.api, heard.version, frame))
+    answer.throttle_time_ms = min(answer.throttle_time_ms, 1)
+    for topic in getattr(answer, 'topics', ()): topic.configs = None
+    return unordered(answer)
+
+
+def session_ids(answer) -> dict[str, bytes]:
+    number = getattr(answer, 'session_id', 0)
+    return {'session': number.to_bytes(4, 'big')} if number else topic_ids(answer)
+
+
+def few_sessions(directory: Path, lines: list[dict]) -> Node:
+    return small_node(directory, settings='max.incremental.fetch.session.cache.slots=15')
+
+
+RECORDINGS |= {
+    'mutation-quota.jsonl': Recording(metered, 13, seen=is_throttled, made_up=topic_ids),
+    'session-slots.jsonl': Recording(few_sessions, 14, seen=is_throttled, made_up=session_ids)}
+
 
 # --- The cluster: elections, moves, the quorum, features --------------------------------------------------------------
 

@@ -27,7 +27,8 @@ OPEN = {
     'SaslAuthenticate': 'the same',
     'DescribeCluster': "a client that was let in has to find the brokers; what it may do to the cluster isn't told "
                        "(see below)"}
-BROKERS = {'Metadata': {'brokers'}}   # lists that are open for the same reason as DescribeCluster
+# lists that are open: for the same reason as DescribeCluster; because it is what the caller asked for
+BROKERS = {'Metadata': {'brokers'}, 'AlterClientQuotas': {'entity'}}
 
 BATCH = write_batch([Record(value=b'mine')])
 TOPIC_ID = object()   # stands for the id of `salaries`, which is another one each time
@@ -99,6 +100,8 @@ REQUESTS = {
                                                 name in ((TOPIC, 'salaries'), (BROKER, ''))],
     'OffsetDelete': [{'group_id': 'billing', 'topics': [{'name': 'salaries', 'partitions': [{'partition_index': 0}]}]}],
     'DescribeClientQuotas': [{'components': []}],
+    'AlterClientQuotas': [{'entries': [{'entity': [{'entity_type': 'user', 'entity_name': 'alice'}],
+                                        'ops': [{'key': 'producer_byte_rate', 'value': 1.0}]}]}],
     'DescribeUserScramCredentials': [{'users': None}, {'users': [{'name': 'alice'}]}],
     'AlterUserScramCredentials': [{'upsertions': [{'name': 'mallory', 'mechanism': 1, 'iterations': 4096, 'salt': b'x',
                                                    'salted_password': b'x'}]},
@@ -169,7 +172,7 @@ def granted(message: Message, version: int, public: set = frozenset(), whole: bo
     if not errors and not lists: yield type(message).__name__, 'something that has no error'
     for name, values in lists.items():
         for value in values:
-            if isinstance(value, Message): yield from granted(value, version, whole=False)
+            if isinstance(value, Message): yield from granted(value, version, public, whole=False)
             else: yield name, value
 
 
