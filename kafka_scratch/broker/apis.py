@@ -20,6 +20,8 @@ from ..apis.create_partitions import create_partitions
 from ..apis.create_topics import create_topics
 from ..apis.delete_topics import delete_topics
 from ..apis.describe_cluster import describe_cluster
+from ..apis.describe_log_dirs import describe_log_dirs
+from ..apis.alter_replica_log_dirs import alter_replica_log_dirs
 from ..groups.admin import delete_groups, describe_groups, list_groups
 from ..groups.classic_apis import heartbeat, join_group, leave_group, sync_group
 from ..groups.find_coordinator import find_coordinator
@@ -39,7 +41,7 @@ from ..transactions.producers import init_producer_id
 APIS = {api.key: api for api in (
     api_versions, metadata_creating, describe_topic_partitions, describe_cluster,
     produce, fetch, list_offsets, offset_for_leader_epoch, delete_records,
-    create_topics, delete_topics, create_partitions,
+    create_topics, delete_topics, create_partitions, describe_log_dirs, alter_replica_log_dirs,
     describe_configs, alter_configs, incremental_alter_configs, list_config_resources,
     find_coordinator, join_group, sync_group, heartbeat, leave_group, offset_commit, offset_fetch, offset_delete,
     list_groups, describe_groups, delete_groups, consumer_group_heartbeat, consumer_group_describe,

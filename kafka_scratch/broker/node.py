@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['READ_LATE', 'JAVA_CLASSES', 'say', 'Notes', 'check_settings', 'refuse_java', 'first_apis', 'steady_clock',
-           'make_node', 'log_defaults', 'add_authorizer', 'registration', 'introduce', 'load_metadata', 'publish',
-           'offsets_store', 'add_coordinators', 'start_node', 'complete_node', 'stop_node', 'open_node']
+           'make_node', 'log_defaults', 'add_authorizer', 'registration', 'log_dir_ids', 'introduce', 'load_metadata',
+           'publish', 'offsets_store', 'add_coordinators', 'start_node', 'complete_node', 'stop_node', 'open_node']
 
 # %% ../../nbs/142_broker.node.ipynb #648668ae
 import os, socket, sys, time
@@ -20,7 +20,7 @@ from ..cluster.logs import Logs, begin_logs, end_logs
 from ..cluster.properties import Properties
 from ..cluster.settings_table import OUR_TABLE, read_setting, read_settings
 from ..cluster.config import EVERYWHERE, PROTOCOLS, Config
-from ..cluster.directories import prepare_log_dirs, read_meta
+from ..cluster.directories import directory_id, prepare_log_dirs, read_meta
 from ..cluster.controller import METADATA_VERSION, Controller, found_cluster, new_id
 from ..apis.api import Node
 from ..apis.fetch_sessions import Sessions
@@ -134,7 +134,12 @@ def registration(node: Node) -> RegisterBrokerRecord:
                                 security_protocol=PROTOCOLS.index(each.protocol))
                  for each in node.config.advertised_listeners or node.listeners]
     return RegisterBrokerRecord(broker_id=node.node_id, broker_epoch=known.broker_epoch if known else -1,
-                                end_points=endpoints, rack=None, fenced=False)
+                                end_points=endpoints, rack=None, fenced=False, log_dirs=log_dir_ids(node))
+
+def log_dir_ids(node: Node) -> list[bytes]:
+    "The ids of our directories; none, if one of them has no id."
+    ids = [directory.id for directory in node.logs.directories]
+    return [] if None in ids else ids
 
 def introduce(node: Node) -> list:
     "The first records of a new cluster: its only member."
@@ -158,6 +163,8 @@ def publish(node: Node):
     "Makes the image, with this broker in it, the one that clients see."
     image = node.metadata_log.image
     if node.registered_in is not image:
+        known = image.brokers.get(node.node_id)
+        node.controller.log_dirs = known and list(known.log_dirs)
         register_broker(image, registration(node))
         node.registered_in = image
     node.image, node.generation = image, node.generation + 1
@@ -203,6 +210,11 @@ def start_node(node: Node, listeners: list | None = None # with the ports that t
     if torn: node.note(f'the metadata log ends in half a batch, the rest is awaited: {torn}')
     begin_logs(node.logs)
     node.cluster_id = found_cluster([*config.log_dirs, config.metadata_dir], node.node_id, node.cluster_id)
+    for directory in node.logs.directories: directory.id = directory_id(directory.path)
+    node.image.brokers[node.node_id].log_dirs = log_dir_ids(node)
+    if len(config.log_dirs) > 1:
+        from kafka_scratch.cluster.moves import resume_moves
+        resume_moves(node.logs)
     if {OFFSETS_TOPIC, TRANSACTIONS_TOPIC} & node.image.topics.keys(): add_coordinators(node)
 
 def complete_node(node: Node) -> Node:

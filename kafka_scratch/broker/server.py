@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['ROOM', 'LEAST', 'USAGE', 'caller_of', 'guard_of', 'make_acceptor', 'tls_for', 'Server', 'tell', 'close_connections',
            'fetch_limit', 'set_alarm', 'ring', 'take_port', 'listen', 'addresses_of', 'speaks_kafka', 'who_is_there',
-           'follow_metadata', 'close_idle', 'keep_logs', 'new_event_loop', 'ready_line', 'misused', 'run',
+           'follow_metadata', 'close_idle', 'keep_logs', 'carry_logs', 'new_event_loop', 'ready_line', 'misused', 'run',
            'allow_many_connections', 'open_missing_streams', 'main']
 
 # %% ../../nbs/144_broker.server.ipynb #cd05a71a
@@ -91,7 +91,7 @@ class Server:
         for server in self.sockets: listen(server)
         complete_node(self.node)
         for server in self.sockets: await server.start_serving()
-        self.chores = [asyncio.ensure_future(chore(self)) for chore in (follow_metadata, close_idle, keep_logs)]
+        self.chores = [asyncio.ensure_future(chore(self)) for chore in (follow_metadata, close_idle, keep_logs, carry_logs)]
         return self
 
     async def stop(self, patience: float = 2.0):
@@ -231,6 +231,13 @@ async def keep_logs(server: Server, pause: float = 1.0):
                 for directory in logs.directories: save_checkpoints(directory)
                 checkpoint = clock() + 60
         except Exception as error: server.note(f"can't look after the logs: {error or type(error).__name__}")
+
+async def carry_logs(server: Server):
+    "Moves logs to other directories, as clients ask for it."
+    node = server.node
+    if len(node.logs.directories) < 2: return
+    from kafka_scratch.cluster.moves import move_logs, move_rate
+    await move_logs(node.logs, node.controller, lambda: move_rate(node.image, node.node_id))
 
 # ## The program
 # %% ../../nbs/144_broker.server.ipynb #9feb5ddc
