@@ -1,52 +1,21 @@
 "DescribeLogDirs and AlterReplicaLogDirs: odd requests beside a real broker's answers, and who may ask."
-import asyncio
 import shutil
 from pathlib import Path
 
 import pytest
 
 from log_dirs_by_hand import PLACE, alter, describe
+from moving import carried_out, log_of, make, node_on, put
 from player import answer_in, recorded
-from small_node import small_node
 from kafka_scratch.apis.api import Call
 from kafka_scratch.apis.alter_replica_log_dirs import alter_replica_log_dirs
 from kafka_scratch.apis.describe_log_dirs import describe_log_dirs
 from kafka_scratch.apis.requests import find_api, read_request
 from kafka_scratch.broker.apis import APIS
 from kafka_scratch.broker.node import stop_node
-from kafka_scratch.cluster.logs import make_logs
-from kafka_scratch.cluster.moves import carry_out
-from kafka_scratch.log.partition import append
-from kafka_scratch.log.records import HEADER, Record, write_batch
 from kafka_scratch.wire.codes import Operation, Resource
 
 EXPECTED = {'out of the one that is gone': 'Kafka has forgotten the replica, ours knows that it can\'t be read'}
-
-
-def node_on(place: Path, settings: str = '', directories=('first', 'second')):
-    "A node with two log directories."
-    for name in directories: (place/name).mkdir(parents=True, exist_ok=True)
-    return small_node(','.join(str(place/name) for name in directories), settings=settings)
-
-
-def make(node, topics: dict[str, int]):
-    node.create(topics)
-    for name, count in topics.items(): make_logs(node.logs, node.image.topics[name], range(count))
-
-
-def put(node, name: str, count: int, size: int | None = None):
-    topic, _, number = name.rpartition('-')
-    value = b'some value' if size is None else b'v' * size
-    for _ in range(count):
-        batch = bytearray(write_batch([Record(key=b'k', value=value)]))
-        append(node.partition(topic, int(number)), batch, HEADER.read(batch, 0)[0], 0, node.now())
-
-
-def carried_out(node):
-    "All moves, to their end."
-    async def run():
-        for move in list(node.logs.moves.values()): await carry_out(node.logs, move, node.controller)
-    asyncio.run(run())
 
 
 # --- Beside a real broker ---------------------------------------------------------------------------------------------
@@ -79,10 +48,10 @@ def test_odd_requests_get_the_answers_of_a_real_broker(tmp_path):
                 where = next(each for each in node.logs.directories if each.path == path.replace(PLACE, str(tmp_path)))
                 node.logs.preferred[name.rpartition('-')[0], int(name.rpartition('-')[2])] = where
             make(node, case['topics'])
-            for name, count in case['records'].items(): put(node, name, count)
+            for name, count in case['records'].items(): put(log_of(node, name), count)
         elif case['name'] == 'made': make(node, {case['topic']: case['partitions']})
-        elif case['name'] == 'more': put(node, f'{case["topic"]}-0', case['records'])
-        elif case['name'] == 'much more': put(node, f'{case["topic"]}-0', case['batches'], case['size'])
+        elif case['name'] == 'more': put(log_of(node, f'{case["topic"]}-0'), case['records'])
+        elif case['name'] == 'much more': put(log_of(node, f'{case["topic"]}-0'), case['batches'], case['size'])
         elif 'gone' in case['name']:
             shutil.rmtree(tmp_path/'second')
             (tmp_path/'second').write_text('not a directory')
