@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
+
 from log_dirs_by_hand import PLACE, alter, describe
 from moving import carried_out, log_of, make, node_on, put
 from player import answer_in, recorded
 from kafka_scratch.apis.api import Call
 from kafka_scratch.apis.alter_replica_log_dirs import alter_replica_log_dirs
-from kafka_scratch.apis.describe_log_dirs import describe_log_dirs
+from kafka_scratch.apis.describe_log_dirs import absolute_path, describe_log_dirs
 from kafka_scratch.apis.requests import find_api, read_request
 from kafka_scratch.broker.apis import APIS
 from kafka_scratch.broker.node import stop_node
@@ -65,4 +66,74 @@ def test_odd_requests_get_the_answers_of_a_real_broker(tmp_path):
         else: assert seen(ours, str(tmp_path)) == seen(theirs, PLACE), case['name']
         if case['name'] == 'again': carried_out(node)
     assert compared == 61
+    node.crash()
+
+
+def test_who_may_not_ask_gets_the_answers_of_a_real_broker(tmp_path):
+    node = node_on(tmp_path)
+    make(node, {'moves': 2, 'plain': 1})
+    node.authorizer = lambda caller, operation, resource, name: False
+    cases = recorded('log-dirs-rights.jsonl')
+    for case in cases:
+        frame = bytes.fromhex(case['request_hex'])[4:]
+        assert node.answer(frame).hex() == case['response_hex'], case['name']
+    assert len(cases) == 7 and not node.logs.moves and not node.logs.preferred
+    node.crash()
+
+
+def test_the_rights_that_it_takes(tmp_path):
+    node = node_on(tmp_path)
+    make(node, {'moves': 1})
+    for api, request, operation in ((describe_log_dirs, describe(None), Operation.DESCRIBE),
+                                    (alter_replica_log_dirs, alter((str(tmp_path), ('moves', 0))), Operation.ALTER)):
+        asked = []
+        def allowed(*what):
+            asked.append(what[1:])
+            return True
+        node.authorizer = allowed
+        api.answer(request, Call(api.versions[-1], node))
+        assert asked == [(operation, Resource.CLUSTER, 'kafka-cluster')]
+    node.crash()
+
+
+def test_a_log_that_cannot_be_opened_has_no_lag(tmp_path):
+    "And a log that isn't open has a size, all the same."
+    node = node_on(tmp_path)
+    make(node, {'moves': 2})
+    put(log_of(node, 'moves-0'), 3), put(log_of(node, 'moves-1'), 3)
+    broken = log_of(node, 'moves-1').directory
+    stop_node(node)
+    (Path(broken)/'partition.metadata').write_text('nonsense')
+    node = node_on(tmp_path)
+    assert not node.logs.opened() and node.logs.find(node.image.topics['moves'], 1).error == 56
+    said = describe_log_dirs.answer(describe(None), Call(4, node))
+    found = {part.partition_index: (part.partition_size, part.offset_lag)
+             for each in said.results for topic in each.topics for part in topic.partitions}
+    assert found == {0: (237, 0), 1: (237, -1)}
+    node.crash()
+
+
+def test_a_directory_in_which_a_sync_failed_is_offline(tmp_path):
+    node = node_on(tmp_path)
+    make(node, {'moves': 2})
+    log = log_of(node, 'moves-0')
+    log.failed = 'a sync failed'
+    bad = {directory.path: any(each is log for each in directory.logs.values()) for directory in node.logs.directories}
+    said = describe_log_dirs.answer(describe(None), Call(4, node))
+    assert {each.log_dir: each.error_code == 56 for each in said.results} == bad and True in bad.values()
+    log.failed = None
+    node.crash()
+
+
+@pytest.mark.parametrize('path, java', [('/data', '/data'), ('/data/', '/data'), ('//data//x', '/data/x'), ('/', '/'),
+                                        ('/a/../b/.', '/a/../b/.')])
+def test_paths_are_made_absolute_as_java_does_it(path, java): assert absolute_path(path) == java
+
+
+def test_many_partitions_have_sizes(tmp_path):
+    node = node_on(tmp_path)
+    make(node, {'many': 1000})
+    said = describe_log_dirs.answer(describe(None), Call(4, node))
+    counts = [len(part.partitions) for each in said.results for part in each.topics]
+    assert counts == [500, 500]
     node.crash()

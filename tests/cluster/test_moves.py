@@ -23,6 +23,12 @@ from kafka_scratch.log.retention import move_start
 NAME = 'orders-0'
 
 
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch):
+    "Who is only killed needs no fsync."
+    monkeypatch.setattr(os, 'fsync', lambda fd: None)
+
+
 def filled(place: Path, count: int = 40, sent: list | None = None, level: int | None = None):
     "A node with a log of small segments."
     node = node_on(place)

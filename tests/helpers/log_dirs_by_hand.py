@@ -1,7 +1,8 @@
 "What the tests of log directories share with the program that records them."
 from kafka_scratch.apis.alter_replica_log_dirs import AlterReplicaLogDir, AlterReplicaLogDirsRequest
-from kafka_scratch.apis.alter_replica_log_dirs import AlterReplicaLogDirTopic
+from kafka_scratch.apis.alter_replica_log_dirs import AlterReplicaLogDirTopic, alter_replica_log_dirs
 from kafka_scratch.apis.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from kafka_scratch.apis.describe_log_dirs import describe_log_dirs
 
 PLACE = '/tmp/kafka-log-dirs'           # where the real broker had its directories
 FIRST, SECOND = f'{PLACE}/first', f'{PLACE}/second'
@@ -61,3 +62,11 @@ def odd_moves(at: dict[str, str]) -> dict:
         'nowhere, then where it is': (2, alter((f'{PLACE}/third', ('moves', 0)), (here, ('moves', 0)))),
         'where it is, then nowhere': (2, alter((here, ('moves', 0)), (f'{PLACE}/third', ('moves', 0)))),
         'some of each': (1, alter((here, ('moves', 0, 9), ('plainer', 0)), (f'{PLACE}/third', ('plain', 0))))}
+
+
+def forbidden() -> dict:
+    "What somebody asks who may not: API, version and request."
+    asked = {f'all, version {version}': (describe_log_dirs, version, describe(None)) for version in (1, 2, 3, 4)}
+    moves = alter((FIRST, ('moves', 0, 0, 1), ('nobody', 0)), (SECOND, ('moves', 0), ('',)), ('', ('plain', 0)))
+    asked |= {'some': (describe_log_dirs, 4, describe(('moves', 0)))}
+    return asked | {f'moves, version {version}': (alter_replica_log_dirs, version, moves) for version in (1, 2)}

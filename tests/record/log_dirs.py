@@ -1,24 +1,28 @@
-"""Records `log-dirs.jsonl`: `python tests/record/log_dirs.py`.
+"""Records `log-dirs.jsonl` and `log-dirs-rights.jsonl`: `python tests/record/log_dirs.py`.
 
 A broker with two log directories: odd questions, odd moves, a move that is slowed down so that it can be seen, and one
-that ends; then a start without the second directory.
+that ends; then a start without the second directory. And a broker that allows nothing of it.
 """
 import shutil
+import tempfile
 import time
 from pathlib import Path
 
-from recording import Recorder, command_line
+from recording import Recorder, answer_in, command_line, framed
 
 from admin_by_hand import create, topic
 from benchmarks import real_kafka
+from broker_process import Client
 from benchmarks.wire import wait_for
-from log_dirs_by_hand import FIRST, PLACE, SECOND, TOPICS, alter, describe, odd_moves, odd_questions
+from log_dirs_by_hand import FIRST, PLACE, SECOND, TOPICS, alter, describe, forbidden, odd_moves, odd_questions
 from log_ends_by_hand import put
 from kafka_scratch.apis.alter_replica_log_dirs import alter_replica_log_dirs
 from kafka_scratch.apis.create_topics import create_topics
 from kafka_scratch.apis.configs import AlterableConfig, AlterConfigsResource, IncrementalAlterConfigsRequest
 from kafka_scratch.apis.configs import incremental_alter_configs
 from kafka_scratch.apis.describe_log_dirs import describe_log_dirs
+from kafka_scratch.security.acl_apis import AclCreation, CreateAclsRequest, create_acls
+from kafka_scratch.wire.codes import Operation, Resource
 
 RATE = 'replica.alter.log.dirs.io.max.bytes.per.second'
 
@@ -123,9 +127,29 @@ def record(to: Path):
         shutil.rmtree(PLACE, ignore_errors=True)
 
 
+def record_rights(to: Path):
+    "The same questions, to a broker that was told that nobody may ask them."
+    settings = {'authorizer.class.name': 'org.apache.kafka.metadata.authorizer.StandardAuthorizer',
+                'allow.everyone.if.no.acl.found': 'true', 'super.users': 'User:nobody'}
+    rules = [AclCreation(resource_type=Resource.CLUSTER, resource_name='kafka-cluster', resource_pattern_type=3,
+                         principal='User:*', host='*', operation=operation, permission_type=permission)
+             for operation, permission in ((Operation.ALL, 3), (Operation.DESCRIBE, 2), (Operation.ALTER, 2))]
+    with tempfile.TemporaryDirectory() as place, real_kafka.RealKafka(place, settings) as kafka:
+        request = CreateAclsRequest(creations=rules)
+        with Client(kafka.port) as client: said = answer_in(create_acls, 3, client.ask(framed(create_acls, 3, request)))
+        assert not any(each.error_code for each in said.results), said
+        time.sleep(1)
+        book = Recorder(kafka.port)
+        for name, (api, version, request) in forbidden().items(): book.ask(name, api, version, request)
+        book.save('log-dirs-rights.jsonl', to)
+
+
 def answers(book):
     try: return book.places()
     except OSError: return False
 
 
-if __name__ == '__main__': record(command_line(__doc__).to)
+if __name__ == '__main__':
+    to = command_line(__doc__).to
+    record_rights(to)
+    record(to)
