@@ -318,6 +318,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/kafka_scratch', 'doc_host'
                                                                                                                    'kafka_scratch/apis/describe_log_dirs.py'),
                                                       'kafka_scratch.apis.describe_log_dirs.describe_log': ( 'apis.describe_log_dirs.html#describe_log',
                                                                                                              'kafka_scratch/apis/describe_log_dirs.py'),
+                                                      'kafka_scratch.apis.describe_log_dirs.described_topics': ( 'apis.describe_log_dirs.html#described_topics',
+                                                                                                                 'kafka_scratch/apis/describe_log_dirs.py'),
                                                       'kafka_scratch.apis.describe_log_dirs.log_size': ( 'apis.describe_log_dirs.html#log_size',
                                                                                                          'kafka_scratch/apis/describe_log_dirs.py'),
                                                       'kafka_scratch.apis.describe_log_dirs.offset_lag': ( 'apis.describe_log_dirs.html#offset_lag',

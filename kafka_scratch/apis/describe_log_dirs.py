@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['UNKNOWN_LAG', 'describe_log_dirs', 'DescribableLogDirTopic', 'DescribeLogDirsRequest', 'DescribeLogDirsPartition',
            'DescribeLogDirsTopic', 'DescribeLogDirsResult', 'DescribeLogDirsResponse', 'log_size', 'offset_lag',
-           'describe_log', 'absolute_path', 'describe_directory', 'answer_describe_log_dirs']
+           'describe_log', 'absolute_path', 'described_topics', 'describe_directory', 'answer_describe_log_dirs']
 
 # %% ../../nbs/108b_apis.describe_log_dirs.ipynb #ef34daa7
 import os, re, shutil
@@ -17,6 +17,7 @@ from ..cluster.log_dirs import LogDir, future_names, is_online, partition_names,
 from ..cluster.logs import Logs
 from .api import Api, Call
 
+# ## Request and response
 # %% ../../nbs/108b_apis.describe_log_dirs.ipynb #d3d26aa7
 # DescribeLogDirs (35): the log directories of a broker, and the logs in them.
 # v1: the oldest here. v2: flexible. v3: error_code. v4: total_bytes and usable_bytes.
@@ -59,6 +60,7 @@ class DescribeLogDirsResponse:
     error_code: Int16 = field('3+')
     results: Array[DescribeLogDirsResult]
 
+# ## How large is a log?
 # %% ../../nbs/108b_apis.describe_log_dirs.ipynb #492cfe19
 def log_size(directory: LogDir, name: str) -> int:
     "The bytes in the segments of a log. One that isn't open doesn't change."
@@ -67,6 +69,7 @@ def log_size(directory: LogDir, name: str) -> int:
         directory.sizes[name] = sum(os.path.getsize(path) for _, path in segments(directory.file(name)))
     return directory.sizes[name]
 
+# ## How far behind?
 # %% ../../nbs/108b_apis.describe_log_dirs.ipynb #bc4f4bc5
 UNKNOWN_LAG = -1
 
@@ -85,30 +88,34 @@ def describe_log(logs: Logs, directory: LogDir, name: str) -> DescribeLogDirsPar
                                     offset_lag=offset_lag(logs, directory, name),
                                     is_future_key=not name.endswith(f'-{number}'))
 
-# %% ../../nbs/108b_apis.describe_log_dirs.ipynb #ec593553
+# ## A directory
+# %% ../../nbs/108b_apis.describe_log_dirs.ipynb #a77c0515
 def absolute_path(path: str) -> str:
     "A path as Java makes it absolute: slashes are folded, dots stay."
     return re.sub('/+', '/', os.path.join(os.getcwd(), path)).rstrip('/') or '/'
 
-def describe_directory(logs: Logs, directory: LogDir,
-                       wanted: set | None # pairs of topic and partition; None: all
-                      ) -> DescribeLogDirsResult:
+# %% ../../nbs/108b_apis.describe_log_dirs.ipynb #b050273c
+def described_topics(logs: Logs, directory: LogDir,
+                     wanted: set | None # pairs of topic and partition; None: all
+                    ) -> list[DescribeLogDirsTopic]:
+    "The logs in a directory that are wanted, by topic."
+    topics = {}
+    for name in [*partition_names(directory), *future_names(directory)]:
+        topic, number = topic_partition(name)
+        known = logs.image.topics.get(topic)
+        if known is None or number not in known.states or wanted is not None and (topic, number) not in wanted: continue
+        topics.setdefault(topic, []).append(describe_log(logs, directory, name))
+    return [DescribeLogDirsTopic(name=name, partitions=each) for name, each in topics.items()]
+
+# %% ../../nbs/108b_apis.describe_log_dirs.ipynb #3b796285
+def describe_directory(logs: Logs, directory: LogDir, wanted: set | None) -> DescribeLogDirsResult:
     "A log directory: the logs in it, and the room that is left."
-    result, topics = DescribeLogDirsResult(log_dir=absolute_path(directory.path)), {}
+    result = DescribeLogDirsResult(log_dir=absolute_path(directory.path))
     try:
         if not is_online(directory): raise OSError(f'{directory.path} is offline')
-        for name in [*partition_names(directory), *future_names(directory)]:
-            topic, number = topic_partition(name)
-            known = logs.image.topics.get(topic)
-            if known is None or number not in known.states: continue
-            if wanted is None or (topic, number) in wanted:
-                topics.setdefault(topic, []).append(describe_log(logs, directory, name))
-        volume = shutil.disk_usage(directory.path)
-    except OSError:
-        result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
-        return result
-    result.topics = [DescribeLogDirsTopic(name=name, partitions=each) for name, each in topics.items()]
-    result.total_bytes, result.usable_bytes = volume.total, volume.free
+        result.topics, volume = described_topics(logs, directory, wanted), shutil.disk_usage(directory.path)
+        result.total_bytes, result.usable_bytes = volume.total, volume.free
+    except OSError: result.error_code = ErrorCode.KAFKA_STORAGE_ERROR
     return result
 
 # %% ../../nbs/108b_apis.describe_log_dirs.ipynb #aa992ad3

@@ -5,7 +5,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
 
 from size import needs_kafka
 from broker_process import ROOT, Client

@@ -1,4 +1,4 @@
-"A broker moves a log to and fro while a producer writes, and is killed again and again: what it has acknowledged is there."
+"A broker that moves a log to and fro is killed again and again: what it has acknowledged is there."
 import os
 import random
 import time
