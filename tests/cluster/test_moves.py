@@ -219,6 +219,27 @@ def test_a_log_loses_its_beginning(tmp_path):
         node.crash()
 
 
+def test_a_log_that_begins_in_the_middle_of_a_batch(tmp_path):
+    "DeleteRecords cuts where it was told to. The batch stays whole."
+    node = filled(tmp_path, 4)
+    log = node.partition('orders')
+    for _ in range(5):
+        batch = bytearray(write_batch([Record(offset_delta=n, value=b'some value') for n in range(7)]))
+        append(log, batch, HEADER.read(batch, 0)[0], 0, now=0)
+    for start, again in ((6, 6), (13, 20), (38, 39)):
+        move_start(log, start)
+        move = start_move(node, NAME)
+        copy_piece(log, move.copy, 0)
+        move_start(log, again)
+        expected = content(node, NAME)
+        carried_out(node)
+        assert content(node, NAME) == expected and log.start_offset == again and len(expected) == (45 - again) // 7
+    stop_node(node)
+    node = node_on(tmp_path)
+    assert content(node, NAME) == expected and node.partition('orders').start_offset == 39
+    node.crash()
+
+
 def test_offsets_that_compaction_has_left_out(tmp_path):
     "Batches that are gone, in the middle and at the end of what is cleaned: the others keep their offsets."
     node = filled(tmp_path)
