@@ -106,6 +106,8 @@ REQUESTS = {
     'AlterUserScramCredentials': [{'upsertions': [{'name': 'mallory', 'mechanism': 1, 'iterations': 4096, 'salt': b'x',
                                                    'salted_password': b'x'}]},
                                   {'deletions': [{'name': 'alice', 'mechanism': 1}]}],
+    'DescribeLogDirs': [{'topics': None}, {'topics': [{'topic': 'salaries', 'partitions': [0]}]}],
+    'AlterReplicaLogDirs': [{'dirs': [{'path': '/tmp', 'topics': [SALARIES]}]}],
     'DescribeProducers': [{'topics': [{'name': 'salaries', 'partition_indexes': [0]}]}],
     'DescribeTransactions': [{'transactional_ids': ['pay']}],
     'ListTransactions': [{}],
