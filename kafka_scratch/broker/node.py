@@ -176,8 +176,8 @@ def add_coordinators(node: Node):
     "Loads groups and transactions from their logs, and finishes what a crash left undone."
     from kafka_scratch.groups.coordinator import GroupCoordinator, Timers
     from kafka_scratch.groups.offset_expiry import keep_offsets
-    from kafka_scratch.groups.heartbeat import unheeded
-    import kafka_scratch.groups.classic_log   # noqa: F401 (it registers how its records are replayed)
+    import kafka_scratch.groups.classic_log       # noqa: F401 (it registers how its records are replayed)
+    import kafka_scratch.groups.classic_members   # noqa: F401 (it registers how groups are converted)
     from kafka_scratch.transactions.coordinator import TransactionCoordinator, transaction_store
     node.timers = Timers(lambda when: node.wake(when))
     shared = node.timers, node.clock, node.properties, node.note
@@ -185,7 +185,6 @@ def add_coordinators(node: Node):
     node.groups.load()
     node.groups.topics_deleted(node.image.deleted)   # if we were killed before we could
     keep_offsets(node.groups)
-    for text in unheeded(node.properties): node.note(text)
     node.transactions = TransactionCoordinator(transaction_store(node), node.groups, *shared)
     node.transactions.load()
 

@@ -97,9 +97,6 @@ OTHER_ROWS += '''
     offsets.topic.replication.factor | SHORT | 3 | 1.. | | How many replicas __consumer_offsets has.
     offsets.topic.compression.codec | INT | 0 | | | \
         How the records of __consumer_offsets are compressed; 0 is not at all.
-    group.consumer.migration.policy | STRING | bidirectional | \
-        DISABLED, DOWNGRADE, UPGRADE, BIDIRECTIONAL (any case) | | \
-        May a group change its kind while it has members? Here it may not.
     transaction.abort.timed.out.transaction.cleanup.interval.ms | INT | 10000 | 1.. | | \
         How often the broker looks for transactions that took too long. Here that is right away.
     transaction.state.log.replication.factor | SHORT | 3 | 1.. | | How many replicas __transaction_state has.

@@ -217,6 +217,9 @@ OUR_ROWS += '''
         The ways to share partitions in a consumer group, the preferred one first.
     group.consumer.regex.refresh.interval.ms | INT | 600000 | 10000.. | internal | groups.consumer | \
         How often the topics that a pattern finds are looked up again.
+    group.consumer.migration.policy | STRING | bidirectional | \
+        DISABLED, DOWNGRADE, UPGRADE, BIDIRECTIONAL (any case) | | groups.conversion | \
+        May a group change its kind while it has members: to a consumer group, back, or both?
 '''
 
 # %% ../../nbs/092_cluster.settings_table.ipynb #441f7fc6
