@@ -128,7 +128,8 @@ def set_scene(stage, step):
     if step['step'] in ('topic', 'grow'): stage.make(step['name'], step['partitions'], topic_id)
     if step['step'] == 'drop': stage.drop(step['name'])
     if step['step'] == 'classic':
-        classic = SimpleNamespace(group_id=step['group'], kind='classic', is_empty=step['state'] == 'Empty', tombstones=list)
+        empty = step['state'] == 'Empty'
+        classic = SimpleNamespace(group_id=step['group'], kind='classic', is_empty=empty, tombstones=list)
         stage.groups.groups[step['group']] = classic
     stage.pass_time(step.get('ms', 1))
 
