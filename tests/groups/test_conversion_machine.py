@@ -1,12 +1,15 @@
 """Whatever happens to a group with members of both protocols, in whatever order: no partition is read by two, a group
 is of the kind that its members need, and a restart finds it as it was. In the end the group comes to rest."""
+import itertools
+from unittest import mock
+
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from size import budget
 from classic_reader import ClassicReader
 from consumer_group_stage import Reader, Stage
-from kafka_scratch.groups import classic_members   # noqa: F401 (it registers how groups are converted)
+from kafka_scratch.groups import classic_apis, classic_members
 from kafka_scratch.groups.classic import STABLE
 from kafka_scratch.groups.consumer import LEAVE_EPOCH, facts
 from kafka_scratch.wire.codes import ErrorCode
@@ -22,6 +25,11 @@ class Groups(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.stage, self.readers, self.made = Stage(SETTINGS), [], 0
+        ids = itertools.count(1)   # not random, so that a failure can be played again
+        def new_id(): return next(ids).to_bytes(16, 'big')
+        self.patches = [mock.patch.object(classic_members, 'new_id', new_id),
+                        mock.patch.object(classic_apis, 'generate_member_id', lambda name: f'{name}-{next(ids)}')]
+        for patch in self.patches: patch.start()
         for name in 'ab': self.stage.make(name, 3)
 
     @property
@@ -120,7 +128,7 @@ class Groups(RuleBasedStateMachine):
             inside = [reader for reader in inside if reader.epoch in epochs(self.group.members[reader.id])]
         else: inside = [reader for reader in inside if reader.epoch == self.group.generation]
         read = [partition for reader in inside for partition in self.names(reader)]
-        assert len(read) == len(set(read))
+        assert len(read) == len(set(read)), [(reader.id, reader.epoch, self.names(reader)) for reader in inside]
 
     @invariant()
     def a_group_is_of_the_kind_that_its_members_need(self):
@@ -140,6 +148,10 @@ class Groups(RuleBasedStateMachine):
             assert list(found.members) == list(self.group.members) and found.generation == self.group.generation
 
     def teardown(self):
+        for patch in self.patches: patch.stop()
+        self.comes_to_rest()
+
+    def comes_to_rest(self):
         "The disk works, all are quick, and somebody comes and goes: all that is wanted is read."
         self.stage.log.failing = False
         for reader in self.readers: reader.slow = False
