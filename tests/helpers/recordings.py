@@ -8,8 +8,9 @@ from unittest import mock
 from admin_by_hand import Played, admin_answer_in_order, topic_ids
 import consumer_group_stage
 from consumer_group_stage import IMPATIENT, Stage, made_up_in, set_scene
-from group_conversations import check_records, group_answer_in_order, member_ids
-from groups_by_hand import facts, group_node, not_coordinator
+from group_conversations import (
+    check_records, conversion_answer, group_answer_in_order, group_of, made_up_ids, member_ids, spoken_batch)
+from groups_by_hand import facts, group_node, image_with, not_coordinator
 from log_ends_by_hand import check_logs, node_of
 from player import Event, Heard, Recording, answer_in, connections, scenarios
 from security_by_hand import acl_node, security_node, unordered, without_words
@@ -18,10 +19,12 @@ from kafka_scratch.apis.api import EVERYONE, Node
 from kafka_scratch.apis.configs import LOG_LEVELS
 from kafka_scratch.cluster.records import ConfigRecord, FeatureLevelRecord, RegisterBrokerRecord
 from kafka_scratch.cluster.settings import BROKER
-from kafka_scratch.groups import classic_apis, heartbeat
+from kafka_scratch.groups import classic_apis, classic_members, heartbeat, reconciliation
+from kafka_scratch.groups.coordinator import java_hash
 from kafka_scratch.log.records import read_batches, read_records
 from kafka_scratch.transactions.coordinator import append_transaction_to_log
 from kafka_scratch.wire.codes import Operation, Resource
+from kafka_scratch.wire.primitives import uuid_bytes
 from kafka_scratch.wire.schema import kafka_json
 
 
@@ -190,6 +193,61 @@ def consumer_groups(compared: int, settings: str) -> Recording:
 RECORDINGS |= {
     'consumer-groups.jsonl': consumer_groups(187, ''),
     'consumer-groups-impatient.jsonl': consumer_groups(40, IMPATIENT)}
+
+
+# --- Groups that change from one protocol to the other ----------------------------------------------------------------
+
+def node_with_topics(directory: Path, lines: list[dict]) -> Node:
+    here = group_node(lines[0]['settings'])
+    here.node.here, here.node.scenario, here.node.made_up = here, None, None
+    for name, (partitions, topic_id) in lines[0]['topics'].items():
+        image_with(name, partitions, bytes.fromhex(topic_id), here.node.image)
+    return here.node
+
+
+def check_batches(node: Node, scene: dict):
+    "What is in the log about the group of a scene is what a real broker had there, batch by batch."
+    ours = [spoken_batch(batch) for batch in node.here.store.batches if group_of(batch[0][0]) == scene['name']]
+    theirs = [spoken_batch([(bytes.fromhex(key), value and bytes.fromhex(value)) for key, value in batch])
+              for batch in scene['records']]
+    assert ours == theirs, scene['name']
+
+
+def conversion_goes_on(node: Node, event):
+    if node.scenario is not event.step:
+        if node.scenario: check_batches(node, node.scenario)
+        node.scenario, node.ids, node.uuids = event.step, member_ids(event.step), made_up_ids(event.step)
+    node.here.at(event.at)
+    if event.asks: node.made_up = node.uuids.get(event.asks)
+
+
+def bucket(text: str) -> int:
+    "Where Java's HashMap of up to 12 keys has a string. (No scene has two in one.)"
+    hash = java_hash(text)
+    return (hash ^ (hash & 0xffffffff) >> 16) & 15
+
+
+@contextlib.contextmanager
+def same_ids_in_both(node: Node, lines: list[dict]):
+    "New members get the ids that the real broker made up; and the assignor sees them in the order of its hash map."
+    def made_up(real=classic_members.new_id): return uuid_bytes(node.made_up) if node.made_up else real()
+    def in_order(*asked, real=reconciliation.member_subscriptions):
+        return dict(sorted(real(*asked).items(), key=lambda item: bucket(item[0])))
+    with same_member_ids(node, lines), mock.patch.object(classic_members, 'new_id', made_up), \
+         mock.patch.object(reconciliation, 'member_subscriptions', in_order): yield
+
+
+def conversion(compared: int) -> Recording:
+    return Recording(node_with_topics, compared, scenarios, conversion_answer, before=conversion_goes_on,
+                     around=same_ids_in_both, at_end=lambda node, lines: check_batches(node, lines[-1]))
+
+
+RECORDINGS |= {
+    'group-conversion.jsonl': conversion(393),
+    'group-conversion-disabled.jsonl': conversion(46),
+    'group-conversion-upgrade.jsonl': conversion(24),
+    'group-conversion-downgrade.jsonl': conversion(24),
+    'group-conversion-small.jsonl': conversion(11)}
 
 
 # --- Transactions -----------------------------------------------------------------------------------------------------
