@@ -62,6 +62,7 @@ def ours(directory: Path, suite: Suite, proxy: int | None):
 @contextlib.contextmanager
 def kafka(directory: Path, suite: Suite, proxy: int | None):
     server = real_kafka.RealKafka(directory, settings(suite), heap='1g')
+    server.properties['controller.quorum.voters'] = f'{server.properties["node.id"]}@127.0.0.1:{server.controller_port}'
     if proxy: server.properties['advertised.listeners'] = f'PLAINTEXT://127.0.0.1:{proxy}'
     with server: yield Server(server.port, proxy)
 

@@ -59,7 +59,8 @@ class GoEvents:
                 for test, state in sorted(states.items()) if test not in parents or by_itself(test)}
 
 
-GO_FUNCTION = re.compile(r'^func (?:\([^)]*\) )?(\w+)', re.M)
+# written in one line, or down to the brace below its first letter
+GO_FUNCTION = re.compile(r'^func (?:\([^)]*\) )?(\w+)([^\n]*\}$|.*?^\})', re.M | re.S)
 
 
 def go_tests(sources: Iterable[str], address: str) -> list[str]:
@@ -69,9 +70,7 @@ def go_tests(sources: Iterable[str], address: str) -> list[str]:
     """
     bodies = {}
     for text in sources:
-        starts = [*GO_FUNCTION.finditer(text)]
-        for this, following in zip(starts, [*(match.start() for match in starts[1:]), len(text)]):
-            bodies[this[1]] = bodies.get(this[1], '') + text[this.end():following]
+        for name, body in GO_FUNCTION.findall(text): bodies[name] = bodies.get(name, '') + body
     asks = re.compile(address)
     reaching, new = set(), {name for name, body in bodies.items() if asks.search(body)}
     while new:

@@ -120,16 +120,23 @@ def go_module(module: str, version: str) -> Path:
 
 
 def go_suite(directory: Path, module: str, version: str, package: str, address: str, edits=lambda server: (),
-             environment=lambda server: {}, options: tuple = (), left_out: str = '(?!)', around=None):
-    "Tests of a Go package: those that can come to the place that knows the `address`."
+             environment=lambda server: {}, options: tuple = (), left_out: str = '(?!)', around=None,
+             stand_in: str | None = None, at_once: int = AT_ONCE):
+    """Tests of a Go package: those that can come to the place that knows the `address`, and not to what is `left_out`
+    (a pattern, too). A `stand_in` of ours takes the place of the module's own files at its root."""
     source = go_module(module, version)
     texts = [path.read_text(encoding='utf-8') for path in sorted((source/package).glob('*_test.go'))]
-    names = [name for name in outcomes.go_tests(texts, address) if not re.fullmatch(left_out, name)]
+    out = {*outcomes.go_tests(texts, left_out)}
+    names = [name for name in outcomes.go_tests(texts, address) if name not in out and name != 'TestMain']
 
     def tests() -> list[str]: return names
 
     def on(server: Server, wanted: list[str], seconds: float, seen: Seen) -> dict[str, Outcome]:
-        work = copied(source, directory/'module', edits(server))
+        changes = edits(server)
+        work = copied(source, directory/'module', changes) if changes or stand_in else source
+        if stand_in:
+            for path in work.glob('*.go'): path.unlink()
+            shutil.copy(ROOT/'tools'/'stand_ins'/stand_in, work)
         deadline, found = time.monotonic() + seconds, {}
         with around(server) if around else contextlib.nullcontext({}) as more:
             env = go_environment(**environment(server), **more)
@@ -137,7 +144,7 @@ def go_suite(directory: Path, module: str, version: str, package: str, address: 
             while tops and time.monotonic() < deadline:     # again when a panic has ended them all
                 events = outcomes.GoEvents()
                 left = max(int(deadline - time.monotonic()), 10)
-                for line in lines_of(['go', 'test', '-json', '-count=1', f'-parallel={AT_ONCE}', f'-timeout={left}s',
+                for line in lines_of(['go', 'test', '-json', '-count=1', f'-parallel={at_once}', f'-timeout={left}s',
                                       *options, '-run', f'^({"|".join(tops)})$', f'./{package}'], left + 30,
                                      cwd=work, env=env):
                     if ended := events.take(line): seen(*ended)
@@ -186,7 +193,7 @@ def kafka_python(directory: Path, version: str):
         env = {**os.environ, 'KAFKA_URI': f'kafka://127.0.0.1:{port}', 'KAFKA_VERSION': '4.1.1',
                'KAFKA_ROOT': str(work), 'PYTHONPATH': str(work), 'COLUMNS': '200'}
         return lines_of([python, '-m', 'pytest', '-p', 'no:cacheprovider', '-o', 'log_level=WARNING',
-                         f'--timeout={ALONE}', *arguments], seconds, cwd=work, env=env)
+                         f'--timeout={ALONE}', '--timeout-method=signal', *arguments], seconds, cwd=work, env=env)
 
     def tests() -> list[str]:
         found = [line.strip() for line in pytest(['-q', '--collect-only', *files], 60) if '::' in line]
@@ -294,14 +301,27 @@ RDKAFKA = '@confluentinc/kafka-javascript', '1.10.1'
 RDKAFKA_PACKAGE = f'npm {RDKAFKA[0]} {RDKAFKA[1]}, which has the sources of librdkafka 2.15.1'
 C_TOOLS = 'npm', 'make', 'gcc', 'g++'
 
+# what it is tested with in its repository, where the modules are side by side; its go.mod names older ones
+KFAKE_NEEDS = tuple(('go.mod', f'{name} v{old}', f'{name} v{new}') for name, old, new in (
+    ('franz-go', '1.21.7', '1.22.2'), ('kadm', '1.18.0', '1.19.0'), ('kmsg', '1.14.0', '1.15.0')))
+
 SUITES = {suite.name: suite for suite in (
     Suite('franz-go', 'Go module github.com/twmb/franz-go v1.22.2, pkg/kgo', ('go',), 900,
           functools.partial(go_suite, module='github.com/twmb/franz-go', version='v1.22.2', package='pkg/kgo',
                             address='KGO_SEEDS',
                             environment=lambda server: {'KGO_SEEDS': f'127.0.0.1:{server.port}', 'KGO_TEST_RF': '1',
                                                         'KGO_TEST_RECORDS': '50000', 'KGO_LOG_LEVEL': 'none'})),
+    Suite('kfake', "Go module github.com/twmb/franz-go/pkg/kfake of 2026-09-18, Kafka's own tests, ported",
+          ('go',), 600,
+          functools.partial(go_suite, module='github.com/twmb/franz-go/pkg/kfake',
+                            version='v0.0.0-20260918054303-01f206a7e32c', package='kafka_tests', address='newCluster',
+                            left_out=r'ControlKey|\.Fault\(|NumBrokers\(3|group\.max\.size|session\.timeout\.ms',
+                            stand_in='kfake.go', edits=lambda server: KFAKE_NEEDS,
+                            environment=lambda server: {'KAFKA_ADDRESS': f'127.0.0.1:{server.port}'}),
+          {'group.consumer.min.heartbeat.interval.ms': 100, 'group.consumer.heartbeat.interval.ms': 100}),
     Suite('kafka-python', 'PyPI kafka-python 3.0.12, the tests in its sdist', (), 900,
-          functools.partial(kafka_python, version='3.0.12'), {**AUTHORIZED, **CREATES}),
+          functools.partial(kafka_python, version='3.0.12'),
+          {**AUTHORIZED, **CREATES, 'node.id': 0, 'group.min.session.timeout.ms': 1000}),
     Suite('librdkafka', f'{RDKAFKA_PACKAGE}; classic groups', C_TOOLS, 2400,
           functools.partial(librdkafka, package=RDKAFKA[0], version=RDKAFKA[1], protocol='classic'),
           {**AUTHORIZED, **CREATES, 'num.partitions': 4}),
@@ -311,15 +331,15 @@ SUITES = {suite.name: suite for suite in (
     Suite('sarama', 'Go module github.com/IBM/sarama v1.61.1, through toxiproxy v2.5.0', ('go',), 1200,
           functools.partial(go_suite, module='github.com/IBM/sarama', version='v1.61.1', package='.',
                             address='FunctionalTestEnv', options=('-tags=functional',), around=proxies,
-                            left_out='TestMain',
                             edits=lambda server: (('functional_test.go', 'Factor: 3,', 'Factor: 1,'),
                                                   ('functional_test.go', '29090+i', f'{server.proxy - 1}+i')),
                             environment=lambda server: {'KAFKA_VERSION': '4.1.1'}),
           {'auto.create.topics.enable': 'false'}, proxied=True),
     Suite('kafka-go', 'Go module github.com/segmentio/kafka-go v0.4.51', ('go',), 1200,
           functools.partial(go_suite, module='github.com/segmentio/kafka-go', version='v0.4.51', package='.',
-                            address=':9092"', left_out='TestMain',
-                            edits=lambda server: (('*_test.go', 'localhost:9092', f'127.0.0.1:{server.port}'),
+                            address=r':9092"|TCP\("localhost"\)',
+                            edits=lambda server: (('*_test.go', 'TCP("localhost")', f'TCP("127.0.0.1:{server.port}")'),
+                                                  ('*_test.go', 'localhost:9092', f'127.0.0.1:{server.port}'),
                                                   ('*_test.go', '127.0.0.1:9092', f'127.0.0.1:{server.port}')),
                             environment=lambda server: {'KAFKA_VERSION': '4.1.1'}),
           {**AUTHORIZED, **CREATES, 'message.max.bytes': 200_000_000}),
