@@ -48,7 +48,7 @@ def settings(suite: Suite) -> dict:
 def ours(directory: Path, suite: Suite, proxy: int | None):
     port = processes.free_port()
     properties = {'process.roles': 'broker,controller', 'node.id': 1, 'listeners': f'PLAINTEXT://127.0.0.1:{port}',
-                  'advertised.listeners': f'PLAINTEXT://127.0.0.1:{proxy or port}', 'log.dirs': directory/'logs',
+                  'advertised.listeners': f'PLAINTEXT://{suite.host}:{proxy or port}', 'log.dirs': directory/'logs',
                   **settings(suite)}
     file, output = directory/'server.properties', directory/'broker.out'
     file.write_text(''.join(f'{name}={value}\n' for name, value in properties.items()))
@@ -63,7 +63,7 @@ def ours(directory: Path, suite: Suite, proxy: int | None):
 def kafka(directory: Path, suite: Suite, proxy: int | None):
     server = real_kafka.RealKafka(directory, settings(suite), heap='1g')
     server.properties['controller.quorum.voters'] = f'{server.properties["node.id"]}@127.0.0.1:{server.controller_port}'
-    if proxy: server.properties['advertised.listeners'] = f'PLAINTEXT://127.0.0.1:{proxy}'
+    server.properties['advertised.listeners'] = f'PLAINTEXT://{suite.host}:{proxy or server.port}'
     with server: yield Server(server.port, proxy)
 
 

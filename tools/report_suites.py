@@ -8,6 +8,7 @@ import functools
 import json
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -24,7 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 import report_outcomes as outcomes
 from report_outcomes import FAILED, Outcome
-from benchmarks import processes
+from benchmarks import processes, real_kafka
 
 CACHE = Path.home()/'.cache'/'kafka_scratch'/'report_card'
 GO_CACHE = CACHE.parent/'clients'/'go'     # the one that tests/clients/fetch.py fills
@@ -51,6 +52,7 @@ class Suite:
     seconds: int                           # how long it may take on one broker
     prepare: Callable[[Path], Callable]    # fetches it and makes a copy in a directory; returns what runs tests there
     settings: dict = field(default_factory=dict)   # of both brokers
+    host: str = '127.0.0.1'                # the name by which it expects the broker to call itself
     proxied: bool = False                  # its tests want a proxy, whose port the broker must advertise
 
     def absent(self) -> str | None:
@@ -69,14 +71,19 @@ def run(*command, **options) -> str:
     return done.stdout
 
 
+RUNNING = set()                            # for whoever is interrupted while other threads wait for theirs
+
+
 def lines_of(command: list, seconds: float, **options):
     "The lines that a command prints, as they come; when its time is over, it and what it started are ended."
     process = subprocess.Popen([*map(str, command)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                stderr=subprocess.STDOUT, text=True, errors='replace', start_new_session=True, **options)
     clock = threading.Timer(seconds, processes.stop, (process, 5))
     clock.start()
+    RUNNING.add(process)
     try: yield from process.stdout
     finally:
+        RUNNING.discard(process)
         clock.cancel()
         processes.stop(process, 5)
         process.stdout.close()
@@ -217,6 +224,24 @@ def kafka_python(directory: Path, version: str):
 
 # --- librdkafka: C, in the sources of a package of npm that is built on it ---
 
+# Some of its tests call Kafka's scripts.
+SCRIPTS = {'kafka-topics.sh': 'org.apache.kafka.tools.TopicCommand',
+           'kafka-acls.sh': 'org.apache.kafka.tools.AclCommand'}
+# One node can't replicate anything three times.
+ONE_REPLICA = 'NewTopic_new(topicname, partition_cnt, replication_factor,', 'NewTopic_new(topicname, partition_cnt, 1,'
+
+
+def kafka_scripts(directory: Path) -> dict:
+    "A directory with scripts as Kafka has them, for the environment; without Java, their tests fail."
+    if real_kafka.absent(): return {}
+    scripts = directory/'bin'
+    scripts.mkdir()
+    for name, main_class in SCRIPTS.items():
+        (scripts/name).write_text(f'#!/bin/sh\nexec {shlex.join(real_kafka.command(main_class))} "$@"\n')
+        (scripts/name).chmod(0o755)
+    return {'KAFKA_PATH': str(directory)}
+
+
 def librdkafka(directory: Path, package: str, version: str, protocol: str):
     def fill(home: Path):
         run('npm', 'pack', '--silent', f'{package}@{version}', cwd=home)
@@ -224,6 +249,8 @@ def librdkafka(directory: Path, package: str, version: str, protocol: str):
         os.rename(next(home.glob('package/*/deps/librdkafka')), home/'librdkafka')
         shutil.rmtree(home/'package')
         build = home/'librdkafka'
+        source = build/'tests'/'test.c'
+        source.write_text(source.read_text(encoding='utf-8').replace(*ONE_REPLICA), encoding='utf-8')
         run('./configure', cwd=build)
         run('make', f'-j{AT_ONCE}', 'libs', cwd=build)
         run('make', f'-j{AT_ONCE}', 'build', cwd=build/'tests')
@@ -232,16 +259,18 @@ def librdkafka(directory: Path, package: str, version: str, protocol: str):
     programs = home/'librdkafka'
     work = directory/'work'
     work.mkdir(exist_ok=True)
+    scripts = kafka_scripts(directory)
 
     def tests() -> list[str]:
         return outcomes.rdkafka_tests((programs/'tests'/'test.c').read_text(encoding='utf-8'))
 
-    def one(test: str, seen: Seen, deadline: float) -> Outcome:
+    def one(test: str, server: Server, seen: Seen, deadline: float) -> Outcome:
         report = work/f'{test}.json'
         report.unlink(missing_ok=True)
         env = {**os.environ, 'TESTS': test, 'TEST_KAFKA_VERSION': '4.1.1', 'TEST_REPORT': str(report),
                'TEST_CONSUMER_GROUP_PROTOCOL': protocol, 'RDKAFKA_TEST_CONF': str(work/'test.conf'),
-               'LD_LIBRARY_PATH': f'{programs}/src:{programs}/src-cpp'}
+               'LD_LIBRARY_PATH': f'{programs}/src:{programs}/src-cpp', 'BROKERS': f'127.0.0.1:{server.port}',
+               **scripts}
         seconds = max(min(ALONE, deadline - time.monotonic()), 1)
         printed = ''.join(lines_of([programs/'tests'/'test-runner', '-L', '-p1', '-Q', '-K'], seconds,
                                    cwd=programs/'tests', env=env))
@@ -253,7 +282,11 @@ def librdkafka(directory: Path, package: str, version: str, protocol: str):
         (work/'test.conf').write_text(f'bootstrap.servers=127.0.0.1:{server.port}\ntest.topic.random=true\n')
         deadline = time.monotonic() + seconds
         with ThreadPoolExecutor(AT_ONCE) as pool:   # a process for each: one that aborts takes no others with it
-            return dict(zip(wanted, pool.map(lambda test: one(test, seen, deadline), wanted)))
+            try: return dict(zip(wanted, pool.map(lambda test: one(test, server, seen, deadline), wanted)))
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                for process in [*RUNNING]: processes.stop(process, 5)
+                raise
     return tests, on
 
 
@@ -295,7 +328,7 @@ def proxies(server: Server):
 # --- the list ---
 
 AUTHORIZED = {'authorizer.class.name': 'org.apache.kafka.metadata.authorizer.StandardAuthorizer',
-              'super.users': 'User:ANONYMOUS', 'allow.everyone.if.no.acl.found': 'true'}
+              'allow.everyone.if.no.acl.found': 'true'}
 CREATES = {'auto.create.topics.enable': 'true'}
 RDKAFKA = '@confluentinc/kafka-javascript', '1.10.1'
 RDKAFKA_PACKAGE = f'npm {RDKAFKA[0]} {RDKAFKA[1]}, which has the sources of librdkafka 2.15.1'
@@ -321,7 +354,7 @@ SUITES = {suite.name: suite for suite in (
           {'group.consumer.min.heartbeat.interval.ms': 100, 'group.consumer.heartbeat.interval.ms': 100}),
     Suite('kafka-python', 'PyPI kafka-python 3.0.12, the tests in its sdist', (), 900,
           functools.partial(kafka_python, version='3.0.12'),
-          {**AUTHORIZED, **CREATES, 'node.id': 0, 'group.min.session.timeout.ms': 1000}),
+          {**AUTHORIZED, **CREATES, 'node.id': 0, 'num.partitions': 4, 'group.min.session.timeout.ms': 1000}),
     Suite('librdkafka', f'{RDKAFKA_PACKAGE}; classic groups', C_TOOLS, 2400,
           functools.partial(librdkafka, package=RDKAFKA[0], version=RDKAFKA[1], protocol='classic'),
           {**AUTHORIZED, **CREATES, 'num.partitions': 4}),
@@ -331,16 +364,16 @@ SUITES = {suite.name: suite for suite in (
     Suite('sarama', 'Go module github.com/IBM/sarama v1.61.1, through toxiproxy v2.5.0', ('go',), 1200,
           functools.partial(go_suite, module='github.com/IBM/sarama', version='v1.61.1', package='.',
                             address='FunctionalTestEnv', options=('-tags=functional',), around=proxies,
+                            left_out='DockerTestBroker|"docker"',
                             edits=lambda server: (('functional_test.go', 'Factor: 3,', 'Factor: 1,'),
                                                   ('functional_test.go', '29090+i', f'{server.proxy - 1}+i')),
                             environment=lambda server: {'KAFKA_VERSION': '4.1.1'}),
           {'auto.create.topics.enable': 'false'}, proxied=True),
     Suite('kafka-go', 'Go module github.com/segmentio/kafka-go v0.4.51', ('go',), 1200,
           functools.partial(go_suite, module='github.com/segmentio/kafka-go', version='v0.4.51', package='.',
-                            address=r':9092"|TCP\("localhost"\)',
-                            edits=lambda server: (('*_test.go', 'TCP("localhost")', f'TCP("127.0.0.1:{server.port}")'),
-                                                  ('*_test.go', 'localhost:9092', f'127.0.0.1:{server.port}'),
-                                                  ('*_test.go', '127.0.0.1:9092', f'127.0.0.1:{server.port}')),
+                            address=r':9092"|TCP\("localhost"\)', left_out=r'TCP\("127.0.0.1"\)',
+                            edits=lambda server: (('*_test.go', 'TCP("localhost")', f'TCP("localhost:{server.port}")'),
+                                                  ('*_test.go', '9092', str(server.port))),
                             environment=lambda server: {'KAFKA_VERSION': '4.1.1'}),
-          {**AUTHORIZED, **CREATES, 'message.max.bytes': 200_000_000}),
+          {**AUTHORIZED, **CREATES, 'message.max.bytes': 200_000_000}, host='localhost'),
 )}
