@@ -375,5 +375,7 @@ SUITES = {suite.name: suite for suite in (
                             edits=lambda server: (('*_test.go', 'TCP("localhost")', f'TCP("localhost:{server.port}")'),
                                                   ('*_test.go', '9092', str(server.port))),
                             environment=lambda server: {'KAFKA_VERSION': '4.1.1'}),
-          {**AUTHORIZED, **CREATES, 'message.max.bytes': 200_000_000}, host='localhost'),
+          # some of its tests make a topic while the first members of a group are being waited for
+          {**AUTHORIZED, **CREATES, 'message.max.bytes': 200_000_000, 'group.initial.rebalance.delay.ms': 3000},
+          host='localhost'),
 )}
