@@ -60,7 +60,7 @@ class GoEvents:
 
 
 # written in one line, or down to the brace below its first letter
-GO_FUNCTION = re.compile(r'^func (?:\([^)]*\) )?(\w+)([^\n]*\}$|.*?^\})', re.M | re.S)
+GO_FUNCTION = re.compile(r'^func (\([^)]*\) )?(\w+)([^\n]*\}$|.*?^\})', re.M | re.S)
 
 
 def go_tests(sources: Iterable[str], address: str) -> list[str]:
@@ -68,16 +68,18 @@ def go_tests(sources: Iterable[str], address: str) -> list[str]:
 
     `func TestA(t *testing.T) { dial() }` and `func dial() { os.Getenv("SEEDS") }` → ['TestA'] for 'SEEDS'.
     """
-    bodies = {}
+    bodies, functions = {}, set()
     for text in sources:
-        for name, body in GO_FUNCTION.findall(text): bodies[name] = bodies.get(name, '') + body
+        for method, name, body in GO_FUNCTION.findall(text):
+            bodies[name] = bodies.get(name, '') + body
+            if not method: functions.add(name)
     asks = re.compile(address)
     reaching, new = set(), {name for name, body in bodies.items() if asks.search(body)}
     while new:
         reaching |= new
         calls = re.compile(r'\b(?:' + '|'.join(map(re.escape, sorted(new))) + r')\b')
         new = {name for name, body in bodies.items() if name not in reaching and calls.search(body)}
-    return sorted(name for name in reaching if re.match('Test[A-Z0-9_]', name))
+    return sorted(name for name in reaching & functions if re.match('Test[A-Z0-9_]', name))
 
 
 # --- pytest's junit file ---

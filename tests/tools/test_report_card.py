@@ -65,7 +65,7 @@ def test_go_tests_are_those_that_come_to_the_address():
     helpers = ('func dial() string {\n\treturn os.Getenv("SEEDS")\n}\n\n'
                '// other has nothing to do with dial\nfunc other() {}\n')
     tests = ('func TestA(t *testing.T) {\n\tconnect(t)\n}\n\nfunc TestB(t *testing.T) {\n\tother()\n}\n'
-             'func connect(t *testing.T) { dial() }\n')
+             'func connect(t *testing.T) { dial() }\nfunc (s *suite) TestC() { dial() }\n')
     assert report_outcomes.go_tests([helpers, tests], 'SEEDS') == ['TestA']
 
 
