@@ -125,10 +125,12 @@ def read_kept() -> dict:
     return json.loads(KEPT.read_text(encoding='utf-8')) if KEPT.exists() else {}
 
 
-def keep(suite: str, broker: str, found: dict[str, Outcome]) -> None:
+def keep(suite: str, broker: str, found: dict[str, Outcome], some: bool) -> None:
+    "If only some tests have run, what is known of the others stays."
     kept = read_kept()
+    before = outcomes_of(kept, suite, broker) if some else {}
     kept.setdefault(suite, {})[broker] = {'date': datetime.date.today().isoformat(),
-                                          'outcomes': {test: asdict(each) for test, each in found.items()}}
+                                          'outcomes': {test: asdict(each) for test, each in (before | found).items()}}
     KEPT.parent.mkdir(parents=True, exist_ok=True)
     KEPT.write_text(json.dumps(kept, indent=1), encoding='utf-8')
 
@@ -202,7 +204,7 @@ def main() -> int:
                     note(f'{suite.name} on {TITLES[broker]} could not run: {error}')
                     return 2
                 results.setdefault(suite.name, {})[broker] = found
-                if not options.run: keep(suite.name, broker, found)
+                keep(suite.name, broker, found, bool(options.run))
     known = read_known(KNOWN)
     text, unexplained = card(results, known)
     print(text)

@@ -282,7 +282,8 @@ def librdkafka(directory: Path, package: str, version: str, protocol: str):
         return outcome
 
     def on(server: Server, wanted: list[str], seconds: float, seen: Seen) -> dict[str, Outcome]:
-        (work/'test.conf').write_text(f'bootstrap.servers=127.0.0.1:{server.port}\ntest.topic.random=true\n')
+        (work/'test.conf').write_text(f'bootstrap.servers=127.0.0.1:{server.port}\ntest.topic.random=true\n'
+                                       'test.timeout.multiplier=3\n')    # the scripts start a Java each
         deadline = time.monotonic() + seconds
         with ThreadPoolExecutor(AT_ONCE) as pool:   # a process for each: one that aborts takes no others with it
             try: return dict(zip(wanted, pool.map(lambda test: one(test, server, seen, deadline), wanted)))
