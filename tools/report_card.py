@@ -108,14 +108,13 @@ def take(suite: Suite, broker: str, pattern: str | None) -> dict[str, Outcome]:
 def again(title: str, found: dict[str, Outcome], alone) -> dict[str, Outcome]:
     "The tests that failed, each by itself: those that pass now."
     failed = [test for test, outcome in found.items() if outcome.state == FAILED]
-    better = {}
+    second = {}
     for test in failed if len(failed) <= AGAIN else ():
-        second = alone(test)
-        if second and all(each.state != FAILED for each in second.values()):
-            note(f'{title}: {test} passed when it was run alone')
-            better |= {name: Outcome(each.state, tries=2) for name, each in second.items() if name in found}
-            better.setdefault(test, Outcome(PASSED, tries=2))
-    return better
+        if test not in second: second = alone(test) | second      # a subtest brings those beside it
+    def states(test): return {each.state for name, each in second.items() if f'{name}/'.startswith(f'{test}/')}
+    better = [test for test in failed if states(test) and FAILED not in states(test)]
+    for test in better: note(f'{title}: {test} passed when it was run alone')
+    return {test: Outcome(PASSED, tries=2) for test in better}
 
 
 # --- what is kept between runs ---
