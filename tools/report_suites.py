@@ -128,7 +128,7 @@ def go_module(module: str, version: str) -> Path:
 
 def go_suite(directory: Path, module: str, version: str, package: str, address: str, edits=lambda server: (),
              environment=lambda server: {}, options: tuple = (), left_out: str = '(?!)', around=None,
-             stand_in: str | None = None, settings_file=lambda server: ()):
+             stand_in: str | None = None):
     """Tests of a Go package: those that can come to the place that knows the `address`, and not to what is `left_out`
     (a pattern, too). A `stand_in` of ours takes the place of the module's own files at its root."""
     source = go_module(module, version)
@@ -140,9 +140,7 @@ def go_suite(directory: Path, module: str, version: str, package: str, address: 
 
     def on(server: Server, wanted: list[str], seconds: float, seen: Seen) -> dict[str, Outcome]:
         changes = edits(server)
-        added = settings_file(server)
-        work = copied(source, directory/'module', changes) if changes or stand_in or added else source
-        if added: (work/added[0]).write_text(added[1])
+        work = copied(source, directory/'module', changes) if changes or stand_in else source
         if stand_in:
             for path in work.glob('*.go'): path.unlink()
             shutil.copy(ROOT/'tools'/'stand_ins'/stand_in, work)
@@ -382,11 +380,4 @@ SUITES = {suite.name: suite for suite in (
           # some of its tests make a topic while the first members of a group are being waited for
           {**AUTHORIZED, **CREATES, 'message.max.bytes': 200_000_000, 'group.initial.rebalance.delay.ms': 3000},
           host='localhost'),
-    Suite('confluent-kafka-go', 'Go module github.com/confluentinc/confluent-kafka-go/v2 v2.11.1', ('go', 'gcc'), 1200,
-          functools.partial(go_suite, module='github.com/confluentinc/confluent-kafka-go/v2', version='v2.11.1',
-                            package='kafka', address='testconfRead',
-                            settings_file=lambda server: ('kafka/testconf.json', json.dumps(
-                                {'Brokers': f'127.0.0.1:{server.port}', 'TopicName': 'test', 'GroupID': 'testgroup',
-                                 'PerfMsgCount': 10000, 'PerfMsgSize': 100, 'Config': []}))),
-          {**AUTHORIZED, **CREATES, 'num.partitions': 4}),
 )}
