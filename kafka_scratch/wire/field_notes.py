@@ -344,6 +344,15 @@ resource_type | What kind of thing is meant: 2 a topic, 4 a broker or the cluste
 resource_name | The name of the thing: a topic, a group, the number of a broker.
 resource_types | The kinds of things that are wanted.
 config_resources | The things that have settings.
+log_dir | The path of a log directory, from the root on.
+dirs | The directories into which partitions are to be moved.
+path | The path of a log directory, exactly as the broker says it.
+dirs[].topics | The topics whose partitions belong into this directory.
+partition_size | How many bytes the segments of the partition take in this directory; indexes are not counted.
+offset_lag | How many offsets a copy is behind its log; 0 for the log itself, -1 if nobody knows.
+is_future_key | True for a copy that will replace the log of this partition in another directory.
+total_bytes | How large the disk of the directory is, in bytes; -1 if nobody knows.
+usable_bytes | How much of that disk is free for us, in bytes; -1 if nobody knows.
 """)
 
 # ## Groups, the classic protocol
@@ -535,6 +544,9 @@ entity_name | Its name; null for the default.
 values | The quotas, each with its limit.
 values[].key | The name of the quota, such as `producer_byte_rate`.
 values[].value | The limit.
+ops | The changes of an entity's quotas.
+ops[].key | The name of the quota, such as `producer_byte_rate`.
+ops[].value | The new limit.
 """)
 
 # ## The metadata log
