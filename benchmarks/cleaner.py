@@ -1,6 +1,6 @@
 """Compaction: how fast a log is cleaned, in how much memory, and what clients notice of it.
 
-    python -m benchmarks.cleaner                          # a large log, cleaned by the limit, by us and by Kafka's cleaner
+    python -m benchmarks.cleaner                          # a large log, cleaned by the limit, us and Kafka's cleaner
     python -m benchmarks.cleaner --gigabytes 0.2          # a small one: does everything work?
     python -m benchmarks.cleaner --latency                # Produce and Fetch beside a cleaner at work, and without one
 
@@ -163,7 +163,8 @@ def throughput(scratch: Path, gigabytes: float, value_size: int, memory: int) ->
         if name != 'the limit': left[name] = offsets_in(directory)
         shutil.rmtree(directory)
     if len(left) == 2: assert left['kafka_scratch'] == left['Apache Kafka'], 'they have not left the same records'
-    return {'gigabytes': gigabytes, 'value_size': value_size, 'keys': keys, 'dedupe_buffer': memory, 'cleaners': results}
+    return {'gigabytes': gigabytes, 'value_size': value_size, 'keys': keys, 'dedupe_buffer': memory,
+            'cleaners': results}
 
 
 # --- What clients notice ----------------------------------------------------------------------------------------------
@@ -211,7 +212,8 @@ def probe(port: int, seconds: float, topic: bytes) -> dict:
     found = {}
     for name, part in (('produce', probes[::2]), ('fetch', probes[1::2])):
         took = sorted(value for each in part for value in each.took)
-        found |= {f'{name} p50': took[len(took) // 2], f'{name} p99': took[int(len(took) * 0.99)], f'{name} max': took[-1]}
+        found |= {f'{name} p50': took[len(took) // 2], f'{name} p99': took[int(len(took) * 0.99)],
+                  f'{name} max': took[-1]}
     return found
 
 
@@ -229,7 +231,8 @@ def latency(scratch: Path, gigabytes: float, value_size: int, seconds: float) ->
         for name, start in (('kafka_scratch', start_ours), ('Apache Kafka', start_kafka)):
             if name == 'Apache Kafka' and real_kafka.absent(): continue
             directory = scratch / f'{name}-{cleaner}'.replace(' ', '-')
-            shutil.copytree(home, directory / 'logs', copy_function=os.link, ignore=shutil.ignore_patterns('.lock', '.kafka_cleanshutdown'))
+            shutil.copytree(home, directory / 'logs', copy_function=os.link,
+                            ignore=shutil.ignore_patterns('.lock', '.kafka_cleanshutdown'))
             for path in (directory / 'logs').rglob('*'):   # what is written to has to be a file of its own
                 if path.is_file() and (path.stat().st_size < 1 << 20): path.write_bytes(replaced(path))
             with start(directory, settings) as (port, pid):
@@ -238,7 +241,8 @@ def latency(scratch: Path, gigabytes: float, value_size: int, seconds: float) ->
                 results[name, cleaner] = probe(port, seconds, topic)
                 results[name, cleaner]['cpu'] = (processes.cpu_seconds(pid) - cpu) / (time.monotonic() - began)
                 at_work = any((directory / 'logs' / 'big-0').glob('*.cleaned'))
-            note(name, 'cleaning' if cleaner else 'not cleaning', {key: round(value * 1e3, 2) for key, value in results[name, cleaner].items()}, 'at work' if at_work else '')
+            note(name, 'cleaning' if cleaner else 'not cleaning', 'at work to the end' if at_work else '',
+                 {key: round(value * 1e3, 2) for key, value in results[name, cleaner].items()})
             results[name, cleaner]['at_work'] = at_work
             shutil.rmtree(directory)
     return {'seconds': seconds, 'rate': RATE, 'servers': {f'{name}, {"cleaning" if on else "not cleaning"}': found
@@ -256,7 +260,8 @@ class start_ours:
     def __init__(self, directory: Path, settings: dict):
         self.port = processes.free_port()
         self.file, self.output = directory / 'server.properties', directory / 'out'
-        lines = {'node.id': 1, 'listeners': f'PLAINTEXT://127.0.0.1:{self.port}', 'log.dirs': directory / 'logs', **settings}
+        lines = {'node.id': 1, 'listeners': f'PLAINTEXT://127.0.0.1:{self.port}',
+                 'log.dirs': directory / 'logs', **settings}
         self.file.write_text(''.join(f'{key}={value}\n' for key, value in lines.items()))
     def __enter__(self):
         self.process = processes.start([sys.executable, '-m', 'kafka_scratch.broker.server', self.file], self.output)
@@ -279,7 +284,8 @@ class start_kafka:
 
 def throughput_table(found: dict) -> str:
     kafka = found['cleaners'].get('Apache Kafka')
-    rows = ['| | MB/s | of Kafka | processor time, s | of Kafka | memory, MB | log before, MB | after | passes |', '|---|--:|--:|--:|--:|--:|--:|--:|--:|']
+    rows = ['| | MB/s | of Kafka | processor time, s | of Kafka | memory, MB | log before, MB | after | passes |',
+            '|---|--:|--:|--:|--:|--:|--:|--:|--:|']
     for name, each in found['cleaners'].items():
         rate, cpu = (f'{each["rate"] / kafka["rate"]:.2f}', f'{each["cpu"] / kafka["cpu"]:.2f}') if kafka else ('', '')
         rows.append(f'| {name} | {each["rate"]:.0f} | {rate} | {each["cpu"]:.1f} | {cpu} | {each["memory"] / 1e6:.0f} '
@@ -291,7 +297,8 @@ def latency_table(found: dict) -> str:
     columns = 'produce p50', 'produce p99', 'produce max', 'fetch p50', 'fetch p99', 'fetch max'
     rows = [f'| ms | {" | ".join(columns)} | processor |', '|---|' + '--:|' * 7]
     for name, each in found['servers'].items():
-        rows.append(f'| {name} | ' + ' | '.join(f'{each[column] * 1e3:.2f}' for column in columns) + f' | {each["cpu"]:.0%} |')
+        times = ' | '.join(f'{each[column] * 1e3:.2f}' for column in columns)
+        rows.append(f'| {name} | {times} | {each["cpu"]:.0%} |')
     return '\n'.join(rows)
 
 

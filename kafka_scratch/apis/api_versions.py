@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PRODUCE', 'SOFTWARE', 'api_versions', 'ApiVersionsRequest', 'ApiVersion', 'SupportedFeatureKey',
-           'FinalizedFeatureKey', 'ApiVersionsResponse', 'advertised', 'answer_api_versions', 'finalized',
+           'FinalizedFeatureKey', 'ApiVersionsResponse', 'advertised', 'answer_api_versions', 'finalized', 'supported',
            'unsupported']
 
 # %% ../../nbs/034_apis.api_versions.ipynb #e207c313
@@ -79,12 +79,18 @@ def answer_api_versions(request: ApiVersionsRequest, call: Call) -> ApiVersionsR
     image = call.node.image
     features = finalized(image.features)
     return ApiVersionsResponse(api_keys=advertised(call.node.apis), finalized_features=features,
-                               finalized_features_epoch=image.last_offset if features else -1)
+                               finalized_features_epoch=image.last_offset if features else -1,
+                               supported_features=supported(call.node.supported_features, call.version))
 
 def finalized(features: dict[str, int]) -> list[FinalizedFeatureKey]:
     "Features and their levels, in the words of this API: a range of one."
     return [FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
             for name, level in features.items()]
+
+def supported(features: dict[str, tuple[int, int]], version: int) -> list[SupportedFeatureKey]:
+    "The features that this node can work with. Version 3 leaves out those whose lowest level is 0."
+    return [SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
+            for name, (lowest, highest) in features.items() if lowest or version >= 4]
 
 # ## When even this version is unknown
 # %% ../../nbs/034_apis.api_versions.ipynb #9eb703dd

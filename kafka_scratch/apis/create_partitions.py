@@ -97,6 +97,7 @@ def answer_create_partitions(request: CreatePartitionsRequest, call: Call) -> Cr
             if request.timeout_ms <= 0: raise ApiError(ErrorCode.REQUEST_TIMED_OUT)
             new = new_partitions(each, call.node.image)
             if len(records) + len(new) > MOST_PARTITIONS: raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR)
+            call.pay(3, len(new))   # a quota; older versions than 3 only wait
             results[each.name], records = ApiError(ErrorCode.NONE), records + new
         except ApiError as fault: results[each.name] = fault
     if not request.validate_only: write_partitions(records, results, call.node)

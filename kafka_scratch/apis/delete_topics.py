@@ -112,7 +112,9 @@ def find_topics(entries: list[DeleteTopicState], call: Call) -> list[tuple[Delet
         result = DeletableTopicResult(name=entry.name, topic_id=entry.topic_id)
         try:
             if fault := entry_fault(entry, counts[key], names): raise fault
-            topic = find_topic(entry, result, call)
+            there = find_topic(entry, result, call)
+            call.pay(5, len(there.states))   # a quota; older versions than 5 only wait
+            topic = there
         except ApiError as fault: result.error_code, result.error_message = fault.code, fault.message
         if entry.name in names: result.topic_id = call.node.image.topics[entry.name].topic_id
         found[key] = result, topic

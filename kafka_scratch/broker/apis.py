@@ -20,6 +20,12 @@ from ..apis.create_partitions import create_partitions
 from ..apis.create_topics import create_topics
 from ..apis.delete_topics import delete_topics
 from ..apis.describe_cluster import describe_cluster
+from ..apis.describe_quorum import describe_quorum
+from ..apis.elect_leaders import elect_leaders
+from ..apis.reassignments import alter_partition_reassignments, list_partition_reassignments
+from ..apis.update_features import update_features
+from ..apis.describe_log_dirs import describe_log_dirs
+from ..apis.alter_replica_log_dirs import alter_replica_log_dirs
 from ..groups.admin import delete_groups, describe_groups, list_groups
 from ..groups.classic_apis import heartbeat, join_group, leave_group, sync_group
 from ..groups.find_coordinator import find_coordinator
@@ -27,6 +33,7 @@ from ..groups.consumer_describe import consumer_group_describe
 from ..groups.heartbeat import consumer_group_heartbeat
 from ..groups.offset_apis import offset_commit, offset_delete, offset_fetch
 from ..security.acl_apis import create_acls, delete_acls, describe_acls
+from ..security.alter_quotas import alter_client_quotas
 from ..security.quotas import describe_client_quotas
 from ..security.sasl import sasl_authenticate, sasl_handshake
 from ..security.scram_apis import alter_user_scram_credentials, describe_user_scram_credentials
@@ -37,13 +44,15 @@ from ..transactions.producers import init_producer_id
 
 # %% ../../nbs/141_broker.apis.ipynb #8e4f390e
 APIS = {api.key: api for api in (
-    api_versions, metadata_creating, describe_topic_partitions, describe_cluster,
+    api_versions, metadata_creating, describe_topic_partitions, describe_cluster, describe_quorum, update_features,
+    elect_leaders, alter_partition_reassignments, list_partition_reassignments,
     produce, fetch, list_offsets, offset_for_leader_epoch, delete_records,
-    create_topics, delete_topics, create_partitions,
+    create_topics, delete_topics, create_partitions, describe_log_dirs, alter_replica_log_dirs,
     describe_configs, alter_configs, incremental_alter_configs, list_config_resources,
     find_coordinator, join_group, sync_group, heartbeat, leave_group, offset_commit, offset_fetch, offset_delete,
     list_groups, describe_groups, delete_groups, consumer_group_heartbeat, consumer_group_describe,
     init_producer_id, add_partitions_to_txn, add_offsets_to_txn, end_txn, txn_offset_commit, write_txn_markers,
     describe_producers, describe_transactions, list_transactions,
     sasl_handshake, sasl_authenticate, describe_acls, create_acls, delete_acls,
-    describe_user_scram_credentials, alter_user_scram_credentials, describe_client_quotas)}
+    describe_user_scram_credentials, alter_user_scram_credentials, describe_client_quotas,
+    alter_client_quotas)}

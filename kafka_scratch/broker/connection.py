@@ -4,14 +4,14 @@
 
 # %% auto #0
 __all__ = ['ENOUGH', 'PROMPT', 'FAIR_SHARE', 'peer_of', 'Acceptor', 'send', 'hang_up', 'serve', 'waits', 'give_way', 'take_turn',
-           'go_on', 'wait_for', 'answer_now', 'forget_later', 'admit', 'dismiss', 'Connection']
+           'go_on', 'wait_for', 'answer_now', 'forget_later', 'mute', 'admit', 'welcome', 'dismiss', 'Connection']
 
 # %% ../../nbs/096_broker.connection.ipynb #9724fa33
 import asyncio, socket
 from time import monotonic
 from ..wire.primitives import DecodeError, EncodeError
 from ..wire.frames import MAX_FRAME, FrameReader
-from ..apis.api import Caller, Later, Refused
+from ..apis.api import Caller, Later, Refused, Throttled
 
 # ## What connections share
 # %% ../../nbs/096_broker.connection.ipynb #23465455
@@ -28,9 +28,11 @@ class Acceptor:
                  note=print,                       # is told why a connection was closed
                  identify=peer_of,                 # (transport, name of the listener) → Caller
                  guard=None,                       # connection → (frame → bytes or Later)
-                 recall=None):                     # a piece of the stream → the answer, if it is known
+                 recall=None,                      # a piece of the stream → the answer, if it is known
+                 enter=None, leave=None):          # of a connection: who decides when it is welcome, and wants to know
         self.answer, self.name, self.max_frame, self.note = answer, name, max_frame, note
         self.identify, self.guard, self.recall = identify, guard, None if guard else recall
+        self.enter, self.leave = enter, leave
         self.connections, self.choked = set(), set()   # all of them; those whose clients don't read
 
 # ## Sending, and hanging up
@@ -58,8 +60,9 @@ def serve(connection, data: bytes = b''):
     try:
         for frame in connection.reader.feed(data):
             answer = handle(frame)
-            if isinstance(answer, Later):
-                wait_for(connection, answer)
+            if type(answer) is not bytes:
+                if isinstance(answer, Later): wait_for(connection, answer)
+                else: mute(connection, answer, out)
                 break
             out.append(answer)
             size, now = size + len(answer), monotonic()
@@ -84,7 +87,7 @@ def give_way(connection):
     asyncio.get_running_loop().call_soon(take_turn, connection)
 
 def take_turn(connection):
-    connection.yielded = False
+    connection.yielded, connection.alarm = False, None
     go_on(connection)
 
 def go_on(connection):
@@ -106,7 +109,11 @@ def answer_now(connection, later: Later):
     "It was woken, or its time is up; if both, the second call does nothing."
     if later is not connection.later: return
     forget_later(connection)
-    try: send(connection, [later.response()])
+    try:
+        response, out = later.response(), []
+        if isinstance(response, Throttled): mute(connection, response, out)
+        else: out.append(response)
+        send(connection, out)
     except Exception as error: hang_up(connection, [], error)
     else: go_on(connection)
 
@@ -114,12 +121,25 @@ def forget_later(connection):
     if connection.alarm: connection.alarm.cancel()
     connection.later = connection.alarm = None
 
+# %% ../../nbs/096_broker.connection.ipynb #3d026574
+def mute(connection, answer: Throttled, out: list[bytes]):
+    "The answer goes out with the others; the requests behind it wait until the time is over."
+    out.append(answer)
+    connection.yielded = True
+    connection.transport.pause_reading()
+    connection.alarm = asyncio.get_running_loop().call_later(answer.mute_ms / 1000, take_turn, connection)
+
 # ## The connection
 # %% ../../nbs/096_broker.connection.ipynb #8bae273f
 def admit(connection):
-    "A client has connected: identify it, or close the connection before a byte of it is read."
+    "A client has connected."
+    connection.acceptor.connections.add(connection)
+    if connection.acceptor.enter: connection.acceptor.enter(connection)   # now, later or not at all
+    else: welcome(connection)
+
+def welcome(connection):
+    "Identifies a client, or closes the connection before a byte of it is read."
     acceptor, transport = connection.acceptor, connection.transport
-    acceptor.connections.add(connection)
     try: connection.caller = acceptor.identify(transport, acceptor.name)
     except (ValueError, Refused) as error:
         acceptor.note(f'closed a connection: {error}')
@@ -133,6 +153,7 @@ def dismiss(connection):
     connection.acceptor.choked.discard(connection)
     if connection.later: connection.later.cancel()
     forget_later(connection)
+    if connection.acceptor.leave: connection.acceptor.leave(connection)
 
 # %% ../../nbs/096_broker.connection.ipynb #d12a5324
 class Connection(asyncio.Protocol):
@@ -140,8 +161,8 @@ class Connection(asyncio.Protocol):
     def __init__(self, acceptor: Acceptor):
         self.acceptor, self.reader = acceptor, FrameReader(acceptor.max_frame)
         self.transport = self.caller = None
-        self.later = self.alarm = None          # an answer that takes a while, and when it is due
-        self.choked = self.yielded = False      # the client doesn't read; it is another client's turn
+        self.later = self.alarm = None          # an answer that takes a while; when it is due, or a mute is over
+        self.choked = self.yielded = False      # the client doesn't read; it is another client's turn, or it is muted
         self.active, self.unsent = True, 0      # read by the server, which closes idle connections
         self.handle = acceptor.guard(self) if acceptor.guard else self.answer
         self.recall = acceptor.recall

@@ -224,7 +224,9 @@ class Fast:
 
     def answer(self, frame: bytes, caller: Caller = Caller()) -> bytes | Later:
         "As `Node.answer`."
-        if self.generation != self.node.generation: self.forget()
+        if self.generation != self.node.generation:
+            if self.node.meter is not None: return self.node.answer(frame, caller)   # quotas: everything is measured
+            self.forget()
         way = self.ways.get(frame[:2])
         return way(self, frame, caller) if way else self.node.answer(frame, caller)
 

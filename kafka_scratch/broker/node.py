@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['READ_LATE', 'JAVA_CLASSES', 'say', 'Notes', 'check_settings', 'refuse_java', 'first_apis', 'steady_clock',
-           'make_node', 'log_defaults', 'add_authorizer', 'registration', 'introduce', 'load_metadata', 'publish',
-           'offsets_store', 'add_coordinators', 'start_node', 'complete_node', 'stop_node', 'open_node']
+           'make_node', 'log_defaults', 'add_authorizer', 'registration', 'log_dir_ids', 'introduce', 'load_metadata',
+           'publish', 'follow_quotas', 'offsets_store', 'add_coordinators', 'start_node', 'complete_node', 'stop_node',
+           'open_node']
 
 # %% ../../nbs/142_broker.node.ipynb #648668ae
 import os, socket, sys, time
@@ -20,8 +21,9 @@ from ..cluster.logs import Logs, begin_logs, end_logs
 from ..cluster.properties import Properties
 from ..cluster.settings_table import OUR_TABLE, read_setting, read_settings
 from ..cluster.config import EVERYWHERE, PROTOCOLS, Config
-from ..cluster.directories import prepare_log_dirs, read_meta
-from ..cluster.controller import METADATA_VERSION, Controller, found_cluster, new_id
+from ..cluster.directories import directory_id, prepare_log_dirs, read_meta
+from ..cluster.features import SUPPORTED_FEATURES
+from ..cluster.controller import Controller, found_cluster, new_id
 from ..apis.api import Node
 from ..apis.fetch_sessions import Sessions
 
@@ -48,8 +50,9 @@ class Notes:
 
 # ## Settings that would be read too late
 # %% ../../nbs/142_broker.node.ipynb #b738f43d
+# how the names of such settings begin
 READ_LATE = ('num.partitions', 'default.replication.factor', 'auto.create.', 'delete.topic.', 'offset', 'group.',
-             'transaction')   # how the names of such settings begin
+             'transaction', 'quota.window', 'controller.quota', 'max.connection')
 
 def check_settings(properties: Properties,
                    right: dict = {} # settings with these values are known to be right
@@ -64,7 +67,7 @@ def check_settings(properties: Properties,
 
 # %% ../../nbs/142_broker.node.ipynb #ed4973f8
 JAVA_CLASSES = ('principal.builder.class', 'create.topic.policy.class.name', 'alter.config.policy.class.name',
-                'callback.handler.class', 'ssl.engine.factory.class')
+                'callback.handler.class', 'ssl.engine.factory.class', 'client.quota.callback.class')
 
 def refuse_java(properties: Properties):
     "Raises if a setting names a Java class: somebody relies on what that class would forbid."
@@ -96,14 +99,16 @@ def make_node(config: Config, right: dict = {} # settings that are known to be r
     refuse_java(config.properties)
     node_id, note = prepare_log_dirs(config), Notes()
     logs = Logs(config.log_dirs, node_id, config.logs, note)
+    slots = read_setting(config.properties, 'max.incremental.fetch.session.cache.slots')
     ids = (read_meta(path).get('cluster.id') for path in [config.metadata_dir, *config.log_dirs])
     node = Node(
         first_apis(), config=config, properties=config.properties, note=note,
         node_id=node_id, cluster_id=next(filter(None, ids), None), listeners=config.listeners,
+        supported_features=SUPPORTED_FEATURES,
         # of the image: how often it changed; the one that has us in it
         image=Image(), generation=0, registered_in=None,
         metadata_log=MetadataLog(os.path.join(config.metadata_dir, METADATA)), metadata_lock=None,
-        logs=logs, sessions=Sessions(), max_partitions=config.max_partitions,
+        logs=logs, sessions=Sessions(slots), max_partitions=config.max_partitions,
         now=logs.now, clock=steady_clock(), fetch_limit=lambda: config.fetch_max_bytes,
         timers=None, wake=lambda when: None, groups=None, transactions=None)   # until `complete_node`
     node.controller = Controller(node.metadata_log, node_id, partial(load_metadata, node), logs.now,
@@ -135,14 +140,21 @@ def registration(node: Node) -> RegisterBrokerRecord:
     endpoints = [BrokerEndpoint(name=each.name, host=address(each.host), port=each.port,
                                 security_protocol=PROTOCOLS.index(each.protocol))
                  for each in node.config.advertised_listeners or node.listeners]
+    features = [BrokerFeature(name=name, min_supported_version=lowest, max_supported_version=highest)
+                for name, (lowest, highest) in node.supported_features.items()]
     return RegisterBrokerRecord(broker_id=node.node_id, broker_epoch=known.broker_epoch if known else -1,
-                                end_points=endpoints, rack=None, fenced=False)
+                                end_points=endpoints, features=features, rack=None, fenced=False,
+                                log_dirs=log_dir_ids(node))
+
+def log_dir_ids(node: Node) -> list[bytes]:
+    "The ids of our directories; none, if one of them has no id."
+    ids = [directory.id for directory in node.logs.directories]
+    return [] if None in ids else ids
 
 def introduce(node: Node) -> list:
     "The first records of a new cluster: its only member."
     record = registration(node)
-    level = BrokerFeature(name='metadata.version', min_supported_version=1, max_supported_version=METADATA_VERSION)
-    record.incarnation_id, record.broker_epoch, record.features = new_id(), 0, [level]
+    record.incarnation_id, record.broker_epoch = new_id(), 0
     return [record]
 
 # %% ../../nbs/142_broker.node.ipynb #6528d761
@@ -160,10 +172,23 @@ def publish(node: Node):
     "Makes the image, with this broker in it, the one that clients see."
     image = node.metadata_log.image
     if node.registered_in is not image:
+        known = image.brokers.get(node.node_id)
+        node.controller.log_dirs = known and list(known.log_dirs)
         register_broker(image, registration(node))
         node.registered_in = image
     node.image, node.generation = image, node.generation + 1
+    follow_quotas(node)
     node.logs.set_image(image)
+
+# %% ../../nbs/142_broker.node.ipynb #b3ac6a1c
+def follow_quotas(node: Node):
+    "Gives the node a meter if the image has quotas for users or client ids, and takes it away if not."
+    quotas = {entity: limits for entity, limits in node.image.quotas.items() if entity[0][0] != 'ip'}
+    if not quotas: node.meter = None
+    else:
+        from kafka_scratch.security.throttling import Meter
+        if node.meter is None: node.meter = Meter(node.properties, node.clock)
+        node.meter.set_quotas(quotas)
 
 # ## Coordinators
 # %% ../../nbs/142_broker.node.ipynb #5e16c8a3
@@ -178,8 +203,8 @@ def add_coordinators(node: Node):
     "Loads groups and transactions from their logs, and finishes what a crash left undone."
     from kafka_scratch.groups.coordinator import GroupCoordinator, Timers
     from kafka_scratch.groups.offset_expiry import keep_offsets
-    from kafka_scratch.groups.heartbeat import unheeded
-    import kafka_scratch.groups.classic_log   # noqa: F401 (it registers how its records are replayed)
+    import kafka_scratch.groups.classic_log       # noqa: F401 (it registers how its records are replayed)
+    import kafka_scratch.groups.classic_members   # noqa: F401 (it registers how groups are converted)
     from kafka_scratch.transactions.coordinator import TransactionCoordinator, transaction_store
     node.timers = Timers(lambda when: node.wake(when))
     shared = node.timers, node.clock, node.properties, node.note
@@ -187,7 +212,6 @@ def add_coordinators(node: Node):
     node.groups.load()
     node.groups.topics_deleted(node.image.deleted)   # if we were killed before we could
     keep_offsets(node.groups)
-    for text in unheeded(node.properties): node.note(text)
     node.transactions = TransactionCoordinator(transaction_store(node), node.groups, *shared)
     node.transactions.load()
 
@@ -205,6 +229,11 @@ def start_node(node: Node, listeners: list | None = None # with the ports that t
     if torn: node.note(f'the metadata log ends in half a batch, the rest is awaited: {torn}')
     begin_logs(node.logs)
     node.cluster_id = found_cluster([*config.log_dirs, config.metadata_dir], node.node_id, node.cluster_id)
+    for directory in node.logs.directories: directory.id = directory_id(directory.path)
+    node.image.brokers[node.node_id].log_dirs = log_dir_ids(node)
+    if len(config.log_dirs) > 1:
+        from kafka_scratch.cluster.moves import resume_moves
+        resume_moves(node.logs)
     if {OFFSETS_TOPIC, TRANSACTIONS_TOPIC} & node.image.topics.keys(): add_coordinators(node)
 
 def complete_node(node: Node) -> Node:

@@ -5,8 +5,8 @@
 # %% auto #0
 __all__ = ['ROOM', 'LEAST', 'USAGE', 'caller_of', 'guard_of', 'make_acceptor', 'tls_for', 'Server', 'tell', 'close_connections',
            'fetch_limit', 'set_alarm', 'ring', 'take_port', 'listen', 'addresses_of', 'speaks_kafka', 'who_is_there',
-           'follow_metadata', 'close_idle', 'keep_logs', 'clean_logs', 'new_event_loop', 'ready_line', 'misused', 'run',
-           'allow_many_connections', 'open_missing_streams', 'main']
+           'follow_metadata', 'close_idle', 'keep_logs', 'carry_logs', 'clean_logs', 'new_event_loop', 'ready_line',
+           'misused', 'run', 'allow_many_connections', 'open_missing_streams', 'main']
 
 # %% ../../nbs/144_broker.server.ipynb #cd05a71a
 import asyncio, errno, os, signal, socket, sys
@@ -21,6 +21,7 @@ from ..cluster.config import EVERYWHERE, Config, load_config, remarks
 from ..cluster.directories import whose
 from ..apis.api import Caller, Node
 from .connection import Acceptor, Connection, peer_of
+from .connection_limits import Doorkeeper, call_waiting
 from .fast import fast_for
 from .node import Notes, complete_node, load_metadata, make_node, say, start_node, stop_node
 
@@ -45,7 +46,7 @@ def guard_of(node: Node, listener):
     return lambda connection: SaslGuard(connection, connection.answer, config, find).answer
 
 # %% ../../nbs/144_broker.server.ipynb #0ead4526
-def make_acceptor(node: Node, listener, fast: bool) -> Acceptor:
+def make_acceptor(node: Node, listener, fast: bool, keeper: Doorkeeper | None = None) -> Acceptor:
     "The acceptor of a listener: how its clients are identified and answered."
     names, short = None, fast_for(node) if fast else None
     if listener.encrypted and not listener.authenticated:
@@ -53,7 +54,7 @@ def make_acceptor(node: Node, listener, fast: bool) -> Acceptor:
         names = read_mapping_rules(node.properties, listener)
     return Acceptor(short.answer if short else node.answer, listener.name, node.config.max_frame,
                     lambda text: node.note(text), partial(caller_of, names), guard_of(node, listener),
-                    short.recall if short else None)
+                    short.recall if short else None, keeper and keeper.enter, keeper and keeper.leave)
 
 def tls_for(config: Config, listener) -> dict:
     "How a listener is encrypted: arguments for `create_server`."
@@ -68,7 +69,8 @@ class Server:
     def __init__(self, node: Node, fast: bool = True # remember answers and shapes of requests?
                 ):
         self.node, self.config = node, node.config
-        self.acceptors = [make_acceptor(node, listener, fast) for listener in self.config.listeners]
+        self.keeper = Doorkeeper(node)
+        self.acceptors = [make_acceptor(node, listener, fast, self.keeper) for listener in self.config.listeners]
         self.sockets, self.chores, self.alarm = [], [], None   # alarm: of the event loop, for the next of the timers
         self.say = lambda text: None   # is told of work that takes long
         node.fetch_limit, node.wake = partial(fetch_limit, self), partial(set_alarm, self)
@@ -92,7 +94,7 @@ class Server:
         for server in self.sockets: listen(server)
         complete_node(self.node)
         for server in self.sockets: await server.start_serving()
-        chores = [chore(self) for chore in (follow_metadata, close_idle, keep_logs, clean_logs)]
+        chores = [chore(self) for chore in (follow_metadata, close_idle, keep_logs, carry_logs, clean_logs)]
         self.chores = [asyncio.ensure_future(chore) for chore in chores]
         return self
 
@@ -201,6 +203,7 @@ async def follow_metadata(server: Server, pause: float = 0.1):
         await asyncio.sleep(pause)
         try:
             load_metadata(server.node)
+            call_waiting(server.keeper)   # a limit may be another one now
             problem = None
         except Exception as error:
             if str(error) != problem: server.note(f"can't follow the metadata log: {error or type(error).__name__}")
@@ -213,7 +216,7 @@ async def close_idle(server: Server):
         await asyncio.sleep(max(server.config.max_idle_ms / 1000, 0.01))
         for connection in server.connections:
             unsent, connection.unsent = connection.unsent, connection.transport.get_write_buffer_size()
-            if connection.active or connection.later or connection.unsent < unsent: continue   # still there
+            if connection.active or connection.later or connection.yielded or connection.unsent < unsent: continue
             if connection.unsent: connection.transport.abort()   # it doesn't read: no use in waiting for that
             else: connection.transport.close()
 
@@ -234,6 +237,13 @@ async def keep_logs(server: Server, pause: float = 1.0):
                 for directory in logs.directories: save_checkpoints(directory)
                 checkpoint = clock() + 60
         except Exception as error: server.note(f"can't look after the logs: {error or type(error).__name__}")
+
+async def carry_logs(server: Server):
+    "Moves logs to other directories, as clients ask for it."
+    node = server.node
+    if len(node.logs.directories) < 2: return
+    from kafka_scratch.cluster.moves import move_logs, move_rate
+    await move_logs(node.logs, node.controller, lambda: move_rate(node.image, node.node_id))
 
 # %% ../../nbs/144_broker.server.ipynb #7365e149
 async def clean_logs(server: Server):

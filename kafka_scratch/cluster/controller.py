@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['METADATA_VERSION', 'WITH_DIRECTORIES', 'NEWER', 'new_id', 'meta_properties', 'found_cluster', 'record_version',
-           'topic_records', 'partition_record', 'metadata_batch', 'leader_batch', 'append_batch', 'open_for_writing',
-           'quorum_epoch', 'bootstrap_records', 'level_in', 'Controller', 'become_leader']
+           'topic_records', 'partition_record', 'default_directory', 'fill_directories', 'metadata_batch',
+           'leader_batch', 'append_batch', 'open_for_writing', 'quorum_epoch', 'bootstrap_records', 'level_in',
+           'Controller', 'become_leader']
 
 # %% ../../nbs/099_cluster.controller.ipynb #27de32a0
 import json, os, uuid
@@ -21,8 +22,9 @@ from ..log.recovery import close_log, open_log
 from .records import ConfigRecord, FeatureLevelRecord, PartitionChangeRecord, PartitionRecord
 from .records import AbortTransactionRecord, BrokerRegistrationChangeRecord, ProducerIdsRecord
 from .records import RegisterBrokerRecord, TopicRecord, read_value, write_value
-from .image import TOPIC_RESOURCE, UNASSIGNED, Image
+from .image import MIGRATING, TOPIC_RESOURCE, UNASSIGNED, Image
 from .metadata_log import MetadataLog
+from .features import FIRST_FEATURES
 from .log_dirs import sync_directory
 from .flusher import sync_now
 
@@ -52,7 +54,7 @@ def found_cluster(log_dirs: list[str], node_id: int, cluster_id: str | None = No
 
 # ## Record versions
 # %% ../../nbs/099_cluster.controller.ipynb #33e2c129
-METADATA_VERSION, WITH_DIRECTORIES = 27, 17
+METADATA_VERSION, WITH_DIRECTORIES = FIRST_FEATURES['metadata.version'], 17
 NEWER = {RegisterBrokerRecord: 3, BrokerRegistrationChangeRecord: 2, PartitionRecord: 1, PartitionChangeRecord: 1}
 
 def record_version(record: Message, level: int) -> int:
@@ -77,6 +79,18 @@ def partition_record(topic_id: bytes, number: int, replicas: list[int]) -> Parti
     return PartitionRecord(partition_id=number, topic_id=topic_id, replicas=replicas, isr=replicas,
                            leader=replicas[0], leader_epoch=0, partition_epoch=0, removing_replicas=[],
                            adding_replicas=[], directories=[UNASSIGNED] * len(replicas))
+
+# %% ../../nbs/099_cluster.controller.ipynb #a7c10c07
+def default_directory(image: Image, broker_id: int) -> bytes:
+    "The directory of a new replica, as far as the controller can tell."
+    broker = image.brokers.get(broker_id)
+    if broker is None or len(broker.log_dirs) > 1: return UNASSIGNED
+    return broker.log_dirs[0] if broker.log_dirs else MIGRATING
+
+def fill_directories(image: Image, record: Message):
+    "Names the directories in the record of a new partition, unless they are named."
+    if not isinstance(record, PartitionRecord) or set(record.directories) != {UNASSIGNED}: return
+    record.directories = [default_directory(image, replica) for replica in record.replicas]
 
 # ## Writing
 # %% ../../nbs/099_cluster.controller.ipynb #2773c303
@@ -129,8 +143,7 @@ def bootstrap_records(directory: str) -> list[Message]:
     except FileNotFoundError: pass
     except (OSError, DecodeError) as error:
         raise StorageError(f"{path}, with which the cluster should begin, can't be read: {error}") from None
-    levels = {'metadata.version': METADATA_VERSION, 'group.version': 1, 'transaction.version': 2}
-    return [FeatureLevelRecord(name=name, feature_level=level) for name, level in levels.items()]
+    return [FeatureLevelRecord(name=name, feature_level=level) for name, level in FIRST_FEATURES.items()]
 
 def level_in(features: list[Message]) -> int:
     "The level of `metadata.version` in these features."
@@ -148,14 +161,20 @@ class Controller:
         self.log, self.node_id, self.load, self.now = log, node_id, load, now
         self.introduce, self.note = introduce, note
         self.opened, self.epoch = None, 0   # the log, open for writing once it is needed; our epoch
+        self.log_dirs = None                # the ids of our directories, as they are in the log
 
     @property
     def image(self) -> Image: return self.log.image
+    @property
+    def latest_epoch(self) -> int:
+        "Our epoch; before we have written anything, the latest that is known here."
+        return self.epoch if self.opened else max(self.image.last_epoch, quorum_epoch(self.log.directory))
 
     def write(self, records: list[Message]):
         "Appends records, all or none of them, and reads them back."
         if not records: return
         if self.opened is None: become_leader(self)
+        for record in records: fill_directories(self.image, record)
         level = self.image.features.get('metadata.version', METADATA_VERSION)
         append_batch(self.opened, metadata_batch(records, level, self.now()), self.epoch, self.now())
         self.load()

@@ -30,18 +30,10 @@ OTHER_ROWS += '''
         How long the broker waits for a connection that it opens itself.
     socket.connection.setup.timeout.max.ms | LONG | 30000 | | | \
         The longest wait for a connection that the broker opens itself, after several failures.
-    max.connections | INT | 2147483647 | 0.. | listener cluster | How many connections there may be at a time.
-    max.connections.per.ip | INT | 2147483647 | 0.. | cluster | \
-        How many connections there may be from one address.
-    max.connections.per.ip.overrides | STRING | | | cluster | \
-        Other limits for some addresses: pairs of an address and a number.
-    max.connection.creation.rate | INT | 2147483647 | 0.. | listener cluster | \
-        How many new connections there may be in a second.
 '''
 
 # %% ../../nbs/093_cluster.other_settings.ipynb #45677933
 OTHER_ROWS += '''
-    max.incremental.fetch.session.cache.slots | INT | 1000 | 0.. | | How many fetch sessions are remembered.
     request.timeout.ms | INT | 30000 | | | How long the broker waits for an answer to its own requests.
     queued.max.requests | INT | 500 | 1.. | | How many requests may wait before no more are read from the network.
     queued.max.request.bytes | LONG | -1 | | | How many bytes of requests may wait; -1 is any number.
@@ -89,9 +81,6 @@ OTHER_ROWS += '''
     offsets.topic.replication.factor | SHORT | 3 | 1.. | | How many replicas __consumer_offsets has.
     offsets.topic.compression.codec | INT | 0 | | | \
         How the records of __consumer_offsets are compressed; 0 is not at all.
-    group.consumer.migration.policy | STRING | bidirectional | \
-        DISABLED, DOWNGRADE, UPGRADE, BIDIRECTIONAL (any case) | | \
-        May a group change its kind while it has members? Here it may not.
     transaction.abort.timed.out.transaction.cleanup.interval.ms | INT | 10000 | 1.. | | \
         How often the broker looks for transactions that took too long. Here that is right away.
     transaction.state.log.replication.factor | SHORT | 3 | 1.. | | How many replicas __transaction_state has.
@@ -231,13 +220,6 @@ OTHER_ROWS += '''
 
 # %% ../../nbs/093_cluster.other_settings.ipynb #06a26ecb
 OTHER_ROWS += '''
-    quota.window.num | INT | 11 | 1.. | | How many windows of time are kept to measure what clients use.
-    quota.window.size.seconds | INT | 1 | 1.. | | \
-        How long a window of time is in which the use of clients is measured.
-    controller.quota.window.num | INT | 11 | 1.. | | \
-        How many windows of time are kept to measure how often clients change the cluster.
-    controller.quota.window.size.seconds | INT | 1 | 1.. | | \
-        How long a window of time is in which changes of the cluster are measured.
     replication.quota.window.num | INT | 11 | 1.. | | \
         How many windows of time are kept to measure what followers copy.
     replication.quota.window.size.seconds | INT | 1 | 1.. | | \
@@ -246,7 +228,6 @@ OTHER_ROWS += '''
         How many windows of time are kept to measure moves between directories.
     alter.log.dirs.replication.quota.window.size.seconds | INT | 1 | 1.. | | \
         How long a window of time is in which moves between directories are measured.
-    client.quota.callback.class | CLASS | - | | | A Java class that decides how much a client may use.
     metric.reporters | LIST | org.apache.kafka.common.metrics.JmxReporter | | cluster | \
         Java classes that are told all metrics.
     metrics.num.samples | INT | 2 | 1.. | | How many samples a metric is made from.

@@ -191,3 +191,5 @@ def can_be(setting: Setting, text: str | None) -> bool:
 # %% ../../nbs/100_cluster.settings.ipynb #6acd33ba
 IN_EFFECT = {name for setting in TOPIC_TABLE.values() if setting.name.replace('.', '_') in LogConfig._fields
              for name in CHAINS.get(setting.broker, (setting.broker,)) if name}
+IN_EFFECT |= {'max.connections', 'max.connections.per.ip', 'max.connections.per.ip.overrides',
+              'max.connection.creation.rate'}

@@ -232,6 +232,9 @@ OUR_ROWS += '''
         The ways to share partitions in a consumer group, the preferred one first.
     group.consumer.regex.refresh.interval.ms | INT | 600000 | 10000.. | internal | groups.consumer | \
         How often the topics that a pattern finds are looked up again.
+    group.consumer.migration.policy | STRING | bidirectional | \
+        DISABLED, DOWNGRADE, UPGRADE, BIDIRECTIONAL (any case) | | groups.conversion | \
+        May a group change its kind while it has members: to a consumer group, back, or both?
 '''
 
 # %% ../../nbs/092_cluster.settings_table.ipynb #441f7fc6
@@ -298,6 +301,30 @@ OUR_ROWS += '''
         How the name in a client's certificate becomes the name of a user.
     ssl.engine.factory.class | CLASS | - | | listener broker | broker.node | \
         A Java class that does TLS. This broker refuses to start with it.
+'''
+
+# %% ../../nbs/092_cluster.settings_table.ipynb #201c81a5
+OUR_ROWS += '''
+    max.connections | INT | 2147483647 | 0.. | listener cluster | broker.connection_limits | \
+        How many connections there may be at a time; further ones wait.
+    max.connections.per.ip | INT | 2147483647 | 0.. | cluster | broker.connection_limits | \
+        How many connections there may be from one address; further ones are closed.
+    max.connections.per.ip.overrides | STRING | | | cluster | broker.connection_limits | \
+        Other limits for some addresses: pairs of an address and a number.
+    max.connection.creation.rate | INT | 2147483647 | 0.. | listener cluster | broker.connection_limits | \
+        How many new connections there may be in a second; further ones wait.
+    max.incremental.fetch.session.cache.slots | INT | 1000 | 0.. | | apis.fetch_sessions | \
+        How many fetch sessions are remembered.
+    quota.window.num | INT | 11 | 1.. | | security.throttling | \
+        How many windows of time are kept to measure what clients use.
+    quota.window.size.seconds | INT | 1 | 1.. | | security.throttling | \
+        How long a window of time is in which the use of clients is measured.
+    controller.quota.window.num | INT | 11 | 1.. | | security.throttling | \
+        How many windows of time are kept to measure how often clients change the cluster.
+    controller.quota.window.size.seconds | INT | 1 | 1.. | | security.throttling | \
+        How long a window of time is in which changes of the cluster are measured.
+    client.quota.callback.class | CLASS | - | | | broker.node | \
+        A Java class that decides how much a client may use. This broker refuses to start with it.
 '''
 
 # %% ../../nbs/092_cluster.settings_table.ipynb #1c7380ef

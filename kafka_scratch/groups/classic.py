@@ -6,12 +6,13 @@
 __all__ = ['EMPTY', 'PREPARING', 'COMPLETING', 'STABLE', 'DEAD', 'SETTINGS', 'GroupConfig', 'read_group_config',
            'ClassicGroupMember', 'protocols_of', 'refuse_join', 'ClassicGroup', 'transition_to', 'add_member',
            'remove_member', 'candidate_protocols', 'select_protocol', 'supports_protocols', 'static_member',
-           'validate_member', 'replace_static_member', 'member_metadata', 'save', 'join_response', 'sync_response',
-           'propagate_assignment', 'maybe_elect_new_joined_leader', 'init_next_generation', 'complete_join',
-           'prepare_rebalance', 'maybe_complete_join_phase', 'maybe_prepare_rebalance_or_complete_join',
-           'expire_member_heartbeat', 'expire_pending_member', 'try_complete_initial_rebalance_else_schedule',
-           'expire_pending_sync', 'next_due', 'tick', 'expire', 'on_loaded', 'on_unloaded',
-           'reschedule_member_heartbeat', 'validate_offset_commit', 'is_subscribed_to_topic']
+           'validate_member', 'replace_static_member', 'member_metadata', 'group_metadata', 'save', 'join_response',
+           'sync_response', 'propagate_assignment', 'maybe_elect_new_joined_leader', 'init_next_generation',
+           'complete_join', 'prepare_rebalance', 'maybe_complete_join_phase',
+           'maybe_prepare_rebalance_or_complete_join', 'expire_member_heartbeat', 'expire_pending_member',
+           'try_complete_initial_rebalance_else_schedule', 'expire_pending_sync', 'next_due', 'tick', 'expire',
+           'on_loaded', 'on_unloaded', 'reschedule_member_heartbeat', 'validate_offset_commit',
+           'is_subscribed_to_topic']
 
 # %% ../../nbs/115_groups.classic.ipynb #4748871b
 from collections import Counter, namedtuple
@@ -184,12 +185,16 @@ def member_metadata(group: ClassicGroup, member: ClassicGroupMember) -> MemberMe
         session_timeout=member.session_timeout_ms, subscription=member.metadata(group.protocol_name),
         assignment=member.assignment)
 
+def group_metadata(group: ClassicGroup) -> GroupMetadataValue:
+    "The group as it is now, as the record has it."
+    members = [member_metadata(group, member) for member in group.members.values()]
+    return GroupMetadataValue(
+        protocol_type=group.protocol_type or '', generation=group.generation, protocol=group.protocol_name,
+        leader=group.leader, current_state_timestamp=group.current_state_timestamp, members=members)
+
 def save(group: ClassicGroup):
     "Writes the group as it is now. May raise StorageError."
-    members = [member_metadata(group, member) for member in group.members.values()]
-    group.store(GroupMetadataValue(
-        protocol_type=group.protocol_type or '', generation=group.generation, protocol=group.protocol_name,
-        leader=group.leader, current_state_timestamp=group.current_state_timestamp, members=members))
+    group.store(group_metadata(group))
 
 # ## What members hear
 # %% ../../nbs/115_groups.classic.ipynb #dc2b619f

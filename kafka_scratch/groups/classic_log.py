@@ -47,7 +47,7 @@ def group_replayed(coordinator, key: GroupMetadataKey, value: GroupMetadataValue
         coordinator.groups[key.group] = group = make_group(coordinator, key.group)
         restore(group, value)
     elif known is None or known.kind == 'classic':
-        if known is not None: transition_to(known, DEAD, coordinator.now())
+        if known is not None: known.unloaded(coordinator.now())
         forget_group(coordinator, key.group)
 
 # %% ../../nbs/116_groups.classic_log.ipynb #0c8ac74b
@@ -61,9 +61,9 @@ def group_to_join(coordinator: GroupCoordinator, group_id: str, create: bool) ->
     group = find_group(coordinator, group_id)
     gives_way = group is not None and group.kind != 'classic' and group.is_empty
     if not create: return None if gives_way else group
-    if gives_way: coordinator.write(group_id, group.tombstones())
     if group is None or gives_way:
-        group = make_group(coordinator, group_id)
-        save(group)
+        gone, group = group.tombstones() if gives_way else [], make_group(coordinator, group_id)
+        record = GroupMetadataKey(group=group_id), write_state(group_metadata(group), RECORD_VERSION)
+        coordinator.write(group_id, [*gone, record], apply=False)   # in one batch: never half of it
     coordinator.groups[group_id] = group
     return group

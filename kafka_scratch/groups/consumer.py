@@ -4,15 +4,16 @@
 
 # %% auto #0
 __all__ = ['STABLE', 'UNREVOKED_PARTITIONS', 'UNRELEASED_PARTITIONS', 'JOIN_EPOCH', 'LEAVE_EPOCH', 'LEAVE_STATIC_EPOCH', 'REPLAY',
-           'ConsumerGroupConfig', 'GROUP_RESOURCE', 'ConsumerGroupMember', 'ConsumerGroup', 'group_state', 'facts',
-           'copy_group', 'cancel_timer', 'cancel_timers', 'replays', 'replay_group_metadata', 'replay_member_metadata',
-           'replay_target_assignment_metadata', 'replay_target_assignment_member', 'replay_current_member_assignment',
-           'replay_regular_expression', 'replay_partition_metadata', 'replay', 'group_not_found', 'consumer_group',
-           'Draft', 'subscribed_topics', 'subscribed_topic_names', 'num_subscribed_members', 'static_member', 'mark_of',
-           'known_hash', 'bump_group_epoch', 'maybe_delete_resolved_regular_expression', 'remove_member',
-           'fence_members', 'classic_group_leave_to_consumer_group', 'validate_offset_commit', 'validate_offset_fetch',
-           'create_group_tombstone_records', 'read_consumer_group_config', 'group_setting', 'schedule_timers',
-           'schedule_all_timers', 'schedule_timer', 'timer_expired']
+           'CONVERSIONS', 'ConsumerGroupConfig', 'GROUP_RESOURCE', 'ConsumerGroupMember', 'ConsumerGroup',
+           'group_state', 'facts', 'copy_group', 'cancel_timer', 'cancel_timers', 'replays', 'replay_group_metadata',
+           'replay_member_metadata', 'replay_target_assignment_metadata', 'replay_target_assignment_member',
+           'replay_current_member_assignment', 'replay_regular_expression', 'replay_partition_metadata', 'replay',
+           'group_not_found', 'consumer_group', 'Draft', 'subscribed_topics', 'subscribed_topic_names',
+           'num_subscribed_members', 'static_member', 'mark_of', 'known_hash', 'bump_group_epoch',
+           'maybe_delete_resolved_regular_expression', 'remove_member', 'fence_members',
+           'classic_group_leave_to_consumer_group', 'validate_offset_commit', 'validate_offset_fetch',
+           'create_group_tombstone_records', 'read_consumer_group_config', 'group_setting', 'session_timeout_ms',
+           'schedule_timers', 'schedule_all_timers', 'schedule_timer', 'timer_expired']
 
 # %% ../../nbs/124_groups.consumer.ipynb #47b7e1e0
 import copy
@@ -50,6 +51,8 @@ class ConsumerGroupMember(namedtuple(
     def owned_partitions(self) -> frozenset: return self.assigned_partitions | self.partitions_pending_revocation
     @property
     def subscribed_topic_regex(self) -> str: return self.metadata.subscribed_topic_regex or ''
+    @property
+    def use_classic_protocol(self) -> bool: return self.metadata.classic_member_metadata is not None
     def is_reconciled_to(self, epoch: int) -> bool: return self.state == STABLE and self.member_epoch == epoch
     def update_member_epoch(self, epoch: int, **changes) -> 'ConsumerGroupMember':
         return self._replace(member_epoch=epoch, previous_member_epoch=self.member_epoch, **changes)
@@ -86,6 +89,8 @@ class ConsumerGroup:
         return validate_offset_commit(self, member_id, epoch, instance_id, transactional)
     def check_fetch(self, member_id: str | None, epoch: int) -> int:
         return validate_offset_fetch(self, member_id, epoch)
+    def is_newer(self, member_id: str) -> bool:
+        return member_id in self.members and not self.members[member_id].use_classic_protocol
     def leave(self, identities: list[MemberIdentity], now: int) -> list[MemberResponse]:
         return classic_group_leave_to_consumer_group(self, identities)
 
@@ -143,7 +148,7 @@ def replay_member_metadata(group, key, value):
     if value is not None: group.members[key.member_id] = known._replace(metadata=value)
     else:
         group.members.pop(key.member_id, None)
-        for what in ('session', 'rebalance'): cancel_timer(group, what, key.member_id)
+        for what in ('session', 'rebalance', 'join', 'sync'): cancel_timer(group, what, key.member_id)
 
 # %% ../../nbs/124_groups.consumer.ipynb #58aa50fa
 @replays(ConsumerGroupTargetAssignmentMetadataKey)
@@ -259,8 +264,11 @@ def remove_member(draft: Draft, member_id: str):
         draft.add(key(group_id=draft.group.group_id, member_id=member_id), None)
 
 # %% ../../nbs/124_groups.consumer.ipynb #3e8c946b
+CONVERSIONS = {}   # 'upgrade' and 'downgrade' → functions that make a group one of the other kind, if it should be
+
 def fence_members(group: ConsumerGroup, members: list[ConsumerGroupMember]):
     "Removes members: a new epoch for the others. May raise StorageError; then nothing has happened."
+    if 'downgrade' in CONVERSIONS and CONVERSIONS['downgrade'](group, members): return
     draft = Draft(group)
     for member in members: remove_member(draft, member.member_id)
     for regex in {member.subscribed_topic_regex: None for member in members}:
@@ -297,20 +305,21 @@ def validate_offset_fetch(group: ConsumerGroup, member_id: str | None, epoch: in
     if member_id is None and epoch < 0: return ErrorCode.NONE
     member = group.members.get(member_id)
     if member is None: return ErrorCode.UNKNOWN_MEMBER_ID
-    return ErrorCode.NONE if epoch == member.member_epoch else ErrorCode.STALE_MEMBER_EPOCH
+    if epoch == member.member_epoch: return ErrorCode.NONE
+    return ErrorCode.ILLEGAL_GENERATION if member.use_classic_protocol else ErrorCode.STALE_MEMBER_EPOCH
 
 # %% ../../nbs/124_groups.consumer.ipynb #bb9962fa
 def create_group_tombstone_records(group: ConsumerGroup) -> list[tuple]:
     "The records that delete a group."
     id = dict(group_id=group.group_id)
     keys = [ConsumerGroupCurrentMemberAssignmentKey(**id, member_id=member) for member in group.members]
-    keys += [ConsumerGroupTargetAssignmentMemberKey(**id, member_id=member) for member in group.target_assignment]
+    keys += [ConsumerGroupTargetAssignmentMemberKey(**id, member_id=member) for member in group.members]
     keys += [ConsumerGroupTargetAssignmentMetadataKey(**id)]
     keys += [ConsumerGroupMemberMetadataKey(**id, member_id=member) for member in group.members]
     keys += [ConsumerGroupRegularExpressionKey(**id, regular_expression=regex)
              for regex in group.resolved_regular_expressions]
-    if group.has_subscription_metadata_record: keys.append(ConsumerGroupPartitionMetadataKey(**id))
-    return [(key, None) for key in (*keys, ConsumerGroupMetadataKey(**id))]
+    keys += [ConsumerGroupPartitionMetadataKey(**id), ConsumerGroupMetadataKey(**id)]
+    return [(key, None) for key in keys]
 
 # ## Settings
 # %% ../../nbs/124_groups.consumer.ipynb #550eeffd
@@ -342,13 +351,17 @@ def group_setting(coordinator: GroupCoordinator, group: ConsumerGroup, name: str
 
 # ## Timers
 # %% ../../nbs/124_groups.consumer.ipynb #76028011
+def session_timeout_ms(group: ConsumerGroup, member: ConsumerGroupMember) -> int:
+    "After how much silence a member is taken for dead. One that uses the classic protocol has said so itself."
+    if member.use_classic_protocol: return member.metadata.classic_member_metadata.session_timeout_ms
+    config = group.coordinator.settings(read_consumer_group_config)
+    return group_setting(group.coordinator, group, 'consumer.session.timeout.ms', config.session_timeout_ms)
+
 def schedule_timers(group: ConsumerGroup, member: ConsumerGroupMember,
                     moved: bool # has its state changed?
                    ):
     "A member has sent a heartbeat: its timers start again."
-    config = group.coordinator.settings(read_consumer_group_config)
-    session = group_setting(group.coordinator, group, 'consumer.session.timeout.ms', config.session_timeout_ms)
-    schedule_timer(group, 'session', member, session)
+    schedule_timer(group, 'session', member, session_timeout_ms(group, member))
     rebalance = member.metadata.rebalance_timeout_ms if member.state == UNREVOKED_PARTITIONS else None
     if moved: schedule_timer(group, 'rebalance', member, rebalance)
 

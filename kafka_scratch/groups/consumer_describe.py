@@ -13,6 +13,7 @@ from ..wire.schema import *
 from ..wire.codes import AUTHORIZED_OPERATIONS_OMITTED, ApiError, ErrorCode, Operation, Resource
 from ..apis.api import Api, Call
 from ..cluster.image import Image
+from ..cluster.features import feature_level
 from ..apis.describe_topic_partitions import operations_on
 from .coordinator import check_coordinator
 from .consumer_records import as_topic_partitions
@@ -98,6 +99,7 @@ def describe_group(group_id: str, call: Call) -> DescribedGroup:
     "A group, or why it isn't shown."
     def no(error, why=None): return DescribedGroup(group_id=group_id, error_code=error, error_message=why)
     coordinator = call.node.groups
+    if feature_level(coordinator.image, 'group.version') < 1: return no(ErrorCode.UNSUPPORTED_VERSION)
     if not call.allows(Operation.DESCRIBE, Resource.GROUP, group_id): return no(ErrorCode.GROUP_AUTHORIZATION_FAILED)
     if not group_id: return no(ErrorCode.INVALID_GROUP_ID)
     if error := check_coordinator(coordinator, group_id): return no(error)

@@ -75,8 +75,8 @@ def validate_offset_commit(coordinator: GroupCoordinator, request: OffsetCommitR
     if group is not None:
         error = group.check_commit(request.member_id, epoch, request.group_instance_id, False, coordinator.now())
         from_outside = epoch < 0 and group.is_empty   # a tool that commits into an empty group may use any version
-        is_member = error in (ErrorCode.NONE, ErrorCode.STALE_MEMBER_EPOCH) and not from_outside
-        return ErrorCode.UNSUPPORTED_VERSION if group.kind == 'consumer' and is_member and version < 9 else error
+        newer = group.kind == 'consumer' and group.is_newer(request.member_id) and not from_outside
+        return ErrorCode.UNSUPPORTED_VERSION if newer and version < 9 else error
     if epoch < 0: return ErrorCode.NONE
     if request.group_id in coordinator.offsets: return ErrorCode.UNKNOWN_MEMBER_ID
     return ErrorCode.GROUP_ID_NOT_FOUND if version >= 9 else ErrorCode.ILLEGAL_GENERATION

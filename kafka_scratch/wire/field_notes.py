@@ -144,6 +144,27 @@ coordinators | The coordinator for each key.
 coordinators[].key | The key that this coordinator is for.
 """)
 
+# %% ../../nbs/026_wire.field_notes.ipynb #1bc6c771
+note_fields("""
+election_type | Which leader is wanted: 0 for the preferred one, 1 for any that is left.
+topic_partitions[].topic | The topic in which leaders are elected.
+replica_election_results | What became of the elections, by topic.
+partition_result | What became of the election in each partition.
+allow_replication_factor_change | May the partition have another number of replicas afterwards?
+current_voters | The nodes that elect the leader of the metadata log.
+observers | The nodes that read the metadata log and don't vote.
+log_end_offset | The offset that the next record gets.
+last_fetch_timestamp | When this node last asked for more of the log, in milliseconds since 1970; -1: unknown.
+last_caught_up_timestamp | When this node last had the whole log, in milliseconds since 1970; -1: unknown.
+nodes | The nodes that vote, with their addresses.
+listeners | The addresses at which the node takes requests for the metadata log.
+feature | The name of the feature.
+feature_updates | The features that should get another level.
+feature_updates[].max_version_level | The level that the feature should get; 0 takes the feature back.
+allow_downgrade | May the level become lower? Only version 0 has it, and no broker of today looks at it.
+upgrade_type | Which way the level may go: 1 up, 2 down if nothing gets lost, 3 down in any case.
+""")
+
 # ## Fetch
 # %% ../../nbs/026_wire.field_notes.ipynb #ea2e0e1b
 note_fields("""
@@ -323,6 +344,15 @@ resource_type | What kind of thing is meant: 2 a topic, 4 a broker or the cluste
 resource_name | The name of the thing: a topic, a group, the number of a broker.
 resource_types | The kinds of things that are wanted.
 config_resources | The things that have settings.
+log_dir | The path of a log directory, from the root on.
+dirs | The directories into which partitions are to be moved.
+path | The path of a log directory, exactly as the broker says it.
+dirs[].topics | The topics whose partitions belong into this directory.
+partition_size | How many bytes the segments of the partition take in this directory; indexes are not counted.
+offset_lag | How many offsets a copy is behind its log; 0 for the log itself, -1 if nobody knows.
+is_future_key | True for a copy that will replace the log of this partition in another directory.
+total_bytes | How large the disk of the directory is, in bytes; -1 if nobody knows.
+usable_bytes | How much of that disk is free for us, in bytes; -1 if nobody knows.
 """)
 
 # ## Groups, the classic protocol
@@ -514,6 +544,9 @@ entity_name | Its name; null for the default.
 values | The quotas, each with its limit.
 values[].key | The name of the quota, such as `producer_byte_rate`.
 values[].value | The limit.
+ops | The changes of an entity's quotas.
+ops[].key | The name of the quota, such as `producer_byte_rate`.
+ops[].value | The new limit.
 """)
 
 # ## The metadata log

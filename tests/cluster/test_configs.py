@@ -147,12 +147,12 @@ def test_a_change_without_effect_is_stored_and_noted(tmp_path):
         notes = []
         player.logs.note = notes.append
         said = [player.ask(alter((BROKER, who, [(name, SET, text)]))).responses[0] for who, name, text in (
-            ('1', 'num.io.threads', '16'), ('', 'max.connections', '10'), ('1', 'num.io.threads', 'many'),
+            ('1', 'num.io.threads', '16'), ('', 'background.threads', '20'), ('1', 'num.io.threads', 'many'),
             ('1', 'broker.rack', 'b'), ('', 'num.network.threads', '0'))]
         assert [answer.error_code for answer in said] == [0, 0, 42, 42, 42]
         assert player.image.configs == {(BROKER, '1'): {'num.io.threads': '16'},
-                                        (BROKER, ''): {'max.connections': '10'}}
-        assert len(notes) == 2 and notes[0].endswith('num.io.threads') and notes[1].endswith('max.connections')
+                                        (BROKER, ''): {'background.threads': '20'}}
+        assert len(notes) == 2 and notes[0].endswith('num.io.threads') and notes[1].endswith('background.threads')
         entry, = player.ask(settings_of((BROKER, '1', ['num.io.threads']))).results[0].configs
         assert (entry.value, entry.config_source, [each.value for each in entry.synonyms]) == ('16', Source.BROKER,
             ['16', '8'])

@@ -359,7 +359,8 @@ def test_groups_of_a_damaged_partition_are_not_served(tmp_path):
 
 def test_a_group_of_another_kind_speaks_another_language():
     table = Table('other')
-    table.here.coordinator.groups['other'] = Other(is_empty=False)
+    table.here.coordinator.groups['other'] = other = Other(is_empty=False)
+    other.kind = 'share'   # of consumer groups one can be a member with these requests
     assert table.join().error_code == table.join('m').error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     assert table.beat('m', generation=1) == ErrorCode.UNKNOWN_MEMBER_ID and table.leave(('m',
         None)) == [ErrorCode.UNKNOWN_MEMBER_ID]

@@ -24,7 +24,8 @@ RECORDED = Path(__file__).parents[1]/'fixtures'/'wire'/'recorded'
 APIS = {api.key: api for api in (consumer_group_heartbeat, consumer_group_describe)}
 IMPATIENT = '''group.consumer.session.timeout.ms=3000
 group.consumer.heartbeat.interval.ms=1000
-group.consumer.max.size=2'''
+group.consumer.max.size=2
+group.consumer.migration.policy=disabled'''
 
 LOST = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.FENCED_INSTANCE_ID,
         ErrorCode.GROUP_ID_NOT_FOUND)   # drop everything, join again
@@ -127,7 +128,8 @@ def set_scene(stage, step):
     if step['step'] in ('topic', 'grow'): stage.make(step['name'], step['partitions'], topic_id)
     if step['step'] == 'drop': stage.drop(step['name'])
     if step['step'] == 'classic':
-        classic = SimpleNamespace(kind='classic', is_empty=step['state'] == 'Empty', tombstones=list)
+        empty = step['state'] == 'Empty'
+        classic = SimpleNamespace(group_id=step['group'], kind='classic', is_empty=empty, tombstones=list)
         stage.groups.groups[step['group']] = classic
     stage.pass_time(step.get('ms', 1))
 

@@ -7,6 +7,8 @@ records that the broker then had in `__consumer_offsets`, by group. The random p
 recording, so that
 answers can be compared byte for byte.
 """
+import base64
+import itertools
 import re
 from types import SimpleNamespace
 
@@ -16,9 +18,9 @@ from kafka_scratch.cluster.image import Image
 from kafka_scratch.apis.api import Node, Call, Caller, find_api
 from kafka_scratch.cluster.properties import Properties
 from kafka_scratch.groups.coordinator import GroupCoordinator, Timers, read_key, read_state, replay
-from kafka_scratch.groups.classic_messages import GroupMetadataValue
+from kafka_scratch.groups.classic_messages import ConsumerProtocolAssignment, GroupMetadataValue, unwrap
 from kafka_scratch.log.partition import StorageError
-from kafka_scratch.wire.schema import Message
+from kafka_scratch.wire.schema import Message, kafka_json
 
 MEMBER_ID = re.compile(r'^(.*)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$')
 
@@ -27,12 +29,14 @@ class Store:
     "A log of state that is a list. `refuses`: the disk is full."
     def __init__(self, now):
         self.pairs, self.refuses, self.topic, self.known = [], False, '__consumer_offsets', True
+        self.batches = []
         self.node = SimpleNamespace(now=now)
     def hosted(self, partition: int): return SimpleNamespace(error=0)
     def partition_for(self, name: str) -> int: return 0
     def write(self, partition: int, pairs: list, **header) -> int:
         if self.refuses: raise StorageError('the disk is full')
         self.pairs += pairs
+        self.batches.append(pairs)
         return len(self.pairs) - len(pairs)
 
 
@@ -115,3 +119,66 @@ def check_records(here: GroupNode, theirs: dict[str, list[str | None]]):
         assert {value[:4] for value in values if value} <= {'0003'}
         expected = [without_time(value and GroupMetadataValue.decode(bytes.fromhex(value), 3, 2)) for value in values]
         assert [without_time(value) for value in here.records(group_id)] == expected, group_id
+
+
+# --- Groups of both kinds ---------------------------------------------------------------------------------------------
+
+TIMES = ('currentStateTimestamp', 'commitTimestamp')
+PARTITIONS = ('topicPartitions', 'assignedPartitions', 'partitionsPendingRevocation')
+
+
+def spoken(key: bytes, value: bytes | None) -> list:
+    "A record in words, without times, and without the order of Kafka's hash maps: type, key, value."
+    known, key = read_key(key)
+    words = None if value is None else kafka_json(read_state(known, value), int.from_bytes(value[:2], 'big'))
+    if known.type == 16 and words: words = words['topics']
+    elif words:
+        for name in TIMES: words.pop(name, None)
+        for name in PARTITIONS: words.get(name, []).sort(key=lambda topic: topic['topicId'])
+        words.get('members', []).sort(key=lambda member: member['memberId'])
+        if len(words.get('members', ())) > 1: words['leader'] = 'the first in a hash map'
+    return [known.type, kafka_json(key, 0), words]
+
+
+def spoken_batch(pairs: list) -> list:
+    "A batch in words. Records of one type that follow each other come in the order of a hash map."
+    runs = itertools.groupby((spoken(*pair) for pair in pairs), key=lambda each: (each[0], each[2] is None))
+    return [each for _, run in runs for each in sorted(run, key=lambda each: str(each[1]))]
+
+
+def group_of(key: bytes) -> str:
+    found = read_key(key)[1]
+    return found.group_id if hasattr(found, 'group_id') else found.group
+
+
+def made_up_ids(scenario: dict) -> dict[bytes, str]:
+    "The ids that were made up for members of consumer groups, by the JoinGroup to which they were the answer."
+    found, calls = {}, {}
+    for _, connection, what, text in scenario.get('events', ()):
+        raw = bytes.fromhex(text)
+        if what == 'asks': calls[connection] = raw
+        elif int.from_bytes(calls[connection][4:6], 'big') == 11:
+            api, version = find_api(calls[connection][4:], {11: classic_apis.join_group})
+            member_id = answer_in(api, version, raw).member_id
+            if member_id and not MEMBER_ID.match(member_id): found[calls[connection]] = member_id
+    return found
+
+
+def conversion_answer(raw: bytes, heard: Heard):
+    "An answer in words: without the order of hash maps, assignments read."
+    found = kafka_json(answer_in(heard.api, heard.version, raw), heard.version)
+    if heard.api.key == 14 and len(found['assignment'] or '') > 8:
+        assignment = unwrap(ConsumerProtocolAssignment, base64.b64decode(found['assignment']))
+        assignment.assigned_partitions.sort(key=lambda each: each.topic)
+        found['assignment'] = [base64.b64decode(found['assignment'])[:2], kafka_json(assignment, 0)]
+    found.get('groups', []).sort(key=lambda group: group['groupId'])
+    for group in found.get('groups', ()):
+        for member in group.get('members', ()):
+            member.get('subscribedTopicNames', []).sort()
+            for side in ('assignment', 'targetAssignment'):
+                if side in member: member[side]['topicPartitions'].sort(key=lambda topic: topic['topicId'])
+        group.get('members', []).sort(key=lambda member: member['memberId'])
+    if heard.api.key == 11: found['members'].sort(key=lambda member: member['memberId'])
+    if found.get('assignment') and heard.api.key == 68:
+        found['assignment']['topicPartitions'].sort(key=lambda topic: topic['topicId'])
+    return found

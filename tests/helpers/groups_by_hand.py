@@ -19,11 +19,11 @@ from kafka_scratch.groups.heartbeat import ConsumerGroupHeartbeatRequest, consum
 from kafka_scratch.groups.offsets import GroupMetadataKey
 from kafka_scratch.wire.codes import ErrorCode
 
-GROUP_APIS = {key: APIS[key] for key in (8, 11, 12, 13, 14, 15, 16, 42, 68, 69)}
+GROUP_APIS = {key: APIS[key] for key in (8, 9, 11, 12, 13, 14, 15, 16, 42, 68, 69)}
 
 
-def image_with(topic: str, partitions: int) -> Image:
-    image, topic_id = Image(), b'1' * 16
+def image_with(topic: str, partitions: int, topic_id: bytes = b'1' * 16, image: Image | None = None) -> Image:
+    image = image or Image()
     topic_made(image, TopicRecord(name=topic, topic_id=topic_id))
     for number in range(partitions):
         partition_made(image, PartitionRecord(topic_id=topic_id, partition_id=number, leader=1, leader_epoch=0,

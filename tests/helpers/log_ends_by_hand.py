@@ -16,10 +16,11 @@ from kafka_scratch.log.recovery import open_log
 from kafka_scratch.log.checkpoints import read_checkpoint
 
 
-def put(port: int, topic: str, count: int, partition: int = 0) -> int:
+def put(port: int, topic: str, count: int, partition: int = 0, size: int | None = None) -> int:
     "Sends some records, a batch each; returns the offset of the last."
     for _ in range(count):
-        data = PartitionProduceData(index=partition, records=write_batch([Record(key=b'k', value=b'some value')]))
+        value = b'some value' if size is None else b'v' * size
+        data = PartitionProduceData(index=partition, records=write_batch([Record(key=b'k', value=value)]))
         request = ProduceRequest(acks=-1, timeout_ms=9000, topic_data=[TopicProduceData(name=topic,
             partition_data=[data])])
         with Client(port) as client: said = answer_in(produce, 9, client.ask(framed(produce, 9, request)))

@@ -1,24 +1,30 @@
 """The table of recorded conversations: on what each is played, and how its answers are compared."""
 import base64
 import contextlib
+import re
 from pathlib import Path
 from unittest import mock
 
 from admin_by_hand import Played, admin_answer_in_order, topic_ids
 import consumer_group_stage
 from consumer_group_stage import IMPATIENT, Stage, made_up_in, set_scene
-from group_conversations import check_records, group_answer_in_order, member_ids
-from groups_by_hand import facts, group_node, not_coordinator
+from group_conversations import (
+    check_records, conversion_answer, group_answer_in_order, group_of, made_up_ids, member_ids, spoken_batch)
+from groups_by_hand import facts, group_node, image_with, not_coordinator
 from log_ends_by_hand import check_logs, node_of
 from player import Event, Heard, Recording, answer_in, connections, scenarios
-from security_by_hand import acl_node, unordered, without_words
-from small_node import small_node
+from security_by_hand import acl_node, security_node, unordered, without_words
+from small_node import START, Hands, small_node
 from kafka_scratch.apis.api import EVERYONE, Node
 from kafka_scratch.apis.configs import LOG_LEVELS
-from kafka_scratch.groups import classic_apis, heartbeat
+from kafka_scratch.cluster.records import ConfigRecord, FeatureLevelRecord, RegisterBrokerRecord
+from kafka_scratch.cluster.settings import BROKER
+from kafka_scratch.groups import classic_apis, classic_members, heartbeat, reconciliation
+from kafka_scratch.groups.coordinator import java_hash
 from kafka_scratch.log.records import read_batches, read_records
 from kafka_scratch.transactions.coordinator import append_transaction_to_log
 from kafka_scratch.wire.codes import Operation, Resource
+from kafka_scratch.wire.primitives import uuid_bytes
 from kafka_scratch.wire.schema import kafka_json
 
 
@@ -189,6 +195,61 @@ RECORDINGS |= {
     'consumer-groups-impatient.jsonl': consumer_groups(40, IMPATIENT)}
 
 
+# --- Groups that change from one protocol to the other ----------------------------------------------------------------
+
+def node_with_topics(directory: Path, lines: list[dict]) -> Node:
+    here = group_node(lines[0]['settings'])
+    here.node.here, here.node.scenario, here.node.made_up = here, None, None
+    for name, (partitions, topic_id) in lines[0]['topics'].items():
+        image_with(name, partitions, bytes.fromhex(topic_id), here.node.image)
+    return here.node
+
+
+def check_batches(node: Node, scene: dict):
+    "What is in the log about the group of a scene is what a real broker had there, batch by batch."
+    ours = [spoken_batch(batch) for batch in node.here.store.batches if group_of(batch[0][0]) == scene['name']]
+    theirs = [spoken_batch([(bytes.fromhex(key), value and bytes.fromhex(value)) for key, value in batch])
+              for batch in scene['records']]
+    assert ours == theirs, scene['name']
+
+
+def conversion_goes_on(node: Node, event):
+    if node.scenario is not event.step:
+        if node.scenario: check_batches(node, node.scenario)
+        node.scenario, node.ids, node.uuids = event.step, member_ids(event.step), made_up_ids(event.step)
+    node.here.at(event.at)
+    if event.asks: node.made_up = node.uuids.get(event.asks)
+
+
+def bucket(text: str) -> int:
+    "Where Java's HashMap of up to 12 keys has a string. (No scene has two in one.)"
+    hash = java_hash(text)
+    return (hash ^ (hash & 0xffffffff) >> 16) & 15
+
+
+@contextlib.contextmanager
+def same_ids_in_both(node: Node, lines: list[dict]):
+    "New members get the ids that the real broker made up; and the assignor sees them in the order of its hash map."
+    def made_up(real=classic_members.new_id): return uuid_bytes(node.made_up) if node.made_up else real()
+    def in_order(*asked, real=reconciliation.member_subscriptions):
+        return dict(sorted(real(*asked).items(), key=lambda item: bucket(item[0])))
+    with same_member_ids(node, lines), mock.patch.object(classic_members, 'new_id', made_up), \
+         mock.patch.object(reconciliation, 'member_subscriptions', in_order): yield
+
+
+def conversion(compared: int) -> Recording:
+    return Recording(node_with_topics, compared, scenarios, conversion_answer, before=conversion_goes_on,
+                     around=same_ids_in_both, at_end=lambda node, lines: check_batches(node, lines[-1]))
+
+
+RECORDINGS |= {
+    'group-conversion.jsonl': conversion(393),
+    'group-conversion-disabled.jsonl': conversion(46),
+    'group-conversion-upgrade.jsonl': conversion(24),
+    'group-conversion-downgrade.jsonl': conversion(24),
+    'group-conversion-small.jsonl': conversion(11)}
+
+
 # --- Transactions -----------------------------------------------------------------------------------------------------
 
 def batches(raw: bytes) -> list:
@@ -262,4 +323,91 @@ def security(compared: int, addresses: str = '') -> Recording:
 RECORDINGS |= {
     'acls.jsonl': security(94, 'forbidden'),
     'scram-users.jsonl': security(44, 'forbidden-alter'),
-    'quotas.jsonl': security(21)}
+    'quotas.jsonl': security(21),
+    'alter-quotas.jsonl': Recording(lambda directory, lines: security_node(secured=False), 90,
+                                    seen=lambda frame, heard: unordered(answer_in(heard.api, heard.version, frame)))}
+
+
+# --- What is limited --------------------------------------------------------------------------------------------------
+
+def metered(directory: Path, lines: list[dict]) -> Node:
+    return small_node(directory, Hands([START]), 'auto.create.topics.enable=false')
+
+
+def is_throttled(frame: bytes, heard: Heard):
+    "Not for how long, since a real broker's clock goes on; but whether. Its settings are those of another file."
+    answer = admin_answer_in_order(answer_in(heard.api, heard.version, frame))
+    answer.throttle_time_ms = min(answer.throttle_time_ms, 1)
+    for topic in getattr(answer, 'topics', ()): topic.configs = None
+    return unordered(answer)
+
+
+def session_ids(answer) -> dict[str, bytes]:
+    number = getattr(answer, 'session_id', 0)
+    return {'session': number.to_bytes(4, 'big')} if number else topic_ids(answer)
+
+
+def few_sessions(directory: Path, lines: list[dict]) -> Node:
+    return small_node(directory, settings='max.incremental.fetch.session.cache.slots=15')
+
+
+RECORDINGS |= {
+    'mutation-quota.jsonl': Recording(metered, 13, seen=is_throttled, made_up=topic_ids),
+    'session-slots.jsonl': Recording(few_sessions, 14, seen=is_throttled, made_up=session_ids)}
+
+
+# --- The cluster: elections, moves, the quorum, features --------------------------------------------------------------
+
+def node_beside(broker: bool):
+    "A node with a log of its own. The real broker had a second one beside it, which never came."
+    def node(directory: Path, lines: list[dict]) -> Node:
+        node = small_node(directory, settings='auto.create.topics.enable=false\n')
+        node.controller.write([FeatureLevelRecord(name='eligible.leader.replicas.version', feature_level=1),
+                               ConfigRecord(resource_type=BROKER, resource_name='', name='min.insync.replicas',
+                                            value='1')])
+        if broker: node.controller.write([registration(node, broker_id=2, fenced=True, log_dirs=[b'a directory id..'])])
+        return node
+    return node
+
+
+def registration(node: Node, **facts) -> RegisterBrokerRecord:
+    ours = node.image.brokers[1]
+    return RegisterBrokerRecord(end_points=ours.end_points, features=ours.features, rack=None, **facts)
+
+
+KAFKAS_ONLY = 'share.version', 'kraft.version'   # features that we don't have
+
+def cluster_answer(frame: bytes, heard: Heard) -> dict:
+    "Without ids, offsets, times and addresses; and what a real broker takes out of hash maps, in order."
+    def plain(value, key=''):
+        if key in ('topicId', 'finalizedFeaturesEpoch', 'apiKeys'): return None
+        if key in ('highWatermark', 'logEndOffset', 'lastFetchTimestamp', 'lastCaughtUpTimestamp', 'leaderEpoch'):
+            return value > 0 if heard.api.key == 55 else value
+        if key == 'listeners': return None   # its controller has an address of its own
+        if key == 'errorMessage' and value: return re.sub(r'^Request Request\(.*\) needs', 'The request needs', value)
+        if isinstance(value, dict): return {name: plain(each, name) for name, each in value.items()}
+        if not isinstance(value, list): return value
+        if key == 'supportedFeatures': value = [each for each in value if each['name'] not in KAFKAS_ONLY]
+        shuffled = key in ('supportedFeatures', 'finalizedFeatures') or heard.event.name.startswith(('all', 'listed'))
+        return sorted(map(plain, value), key=repr) if shuffled else [plain(each) for each in value]
+    return plain(kafka_json(answer_in(heard.api, heard.version, frame), heard.version))
+
+
+def not_ours(heard: Heard) -> str:
+    return 'a feature that we refuse' if heard.event.name.startswith(('shares', 'quorums')) else ''
+
+
+def cluster(compared: int, beside: bool = False, **more) -> Recording:
+    return Recording(node_beside(beside), compared, seen=cluster_answer, **more,
+                     at_end=lambda node, lines: node.crash())
+
+
+def may_nothing(node: Node, event): node.authorizer = lambda *asked: False
+
+
+RECORDINGS |= {
+    'elections.jsonl': cluster(36, beside=True),
+    'reassignments.jsonl': cluster(53, beside=True),
+    'quorum.jsonl': cluster(12),
+    'features.jsonl': cluster(126, known=not_ours),
+    'cluster-rights.jsonl': cluster(20, before=may_nothing)}

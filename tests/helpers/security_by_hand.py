@@ -17,6 +17,7 @@ from kafka_scratch.cluster.records import ClientQuotaRecord, EntityData
 from kafka_scratch.log.partition import StorageError
 from kafka_scratch.security.acl_apis import create_acls, delete_acls, describe_acls
 from kafka_scratch.security.acls import AclConfig, Authorizer
+from kafka_scratch.security.alter_quotas import alter_client_quotas
 from kafka_scratch.security.quotas import describe_client_quotas
 from kafka_scratch.security.scram_apis import alter_user_scram_credentials, describe_user_scram_credentials
 from kafka_scratch.wire.frames import RequestHeader
@@ -199,8 +200,8 @@ class Disk:
 
 def security_node(secured: bool = True) -> Node:
     "A node with an authorizer, and a controller without a disk."
-    apis, image = (describe_acls, create_acls, delete_acls, describe_client_quotas, describe_user_scram_credentials,
-                   alter_user_scram_credentials), Image()
+    apis, image = (describe_acls, create_acls, delete_acls, describe_client_quotas, alter_client_quotas,
+                   describe_user_scram_credentials, alter_user_scram_credentials), Image()
     node = Node(apis, image=image, controller=Disk(image))
     if secured: node.authorizer = Authorizer(AclConfig(frozenset({'User:ANONYMOUS'}), False), lambda: image)
     return node

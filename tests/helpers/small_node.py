@@ -22,6 +22,11 @@ def bare_node() -> Node:
 FEW = 'transaction.state.log.num.partitions=1\noffsets.topic.num.partitions=1\n'
 
 
+class Hands(list):
+    "A clock of a node that measures what clients use."
+    def __call__(self) -> int: return self[0]
+
+
 def small_node(directory: Path, clock: list[int] | None = None, settings: str = '') -> Node:
     """A node on what is in a directory. It answers as any other; and besides, it has
 

@@ -13,7 +13,7 @@ from small_node import small_node
 from kafka_scratch.apis.api import Node
 from kafka_scratch.apis.api import Later
 from kafka_scratch.broker.apis import APIS
-from kafka_scratch.cluster.records import ClientQuotaRecord, EntityData
+from kafka_scratch.cluster.records import ClientQuotaRecord, EntityData, PartitionChangeRecord
 from kafka_scratch.log.records import Record, write_batch
 from kafka_scratch.wire.codes import API_NAMES, ErrorCode
 from kafka_scratch.wire.frames import RequestHeader
@@ -27,7 +27,8 @@ OPEN = {
     'SaslAuthenticate': 'the same',
     'DescribeCluster': "a client that was let in has to find the brokers; what it may do to the cluster isn't told "
                        "(see below)"}
-BROKERS = {'Metadata': {'brokers'}}   # lists that are open for the same reason as DescribeCluster
+# lists that are open: for the same reason as DescribeCluster; because it is what the caller asked for
+BROKERS = {'Metadata': {'brokers'}, 'AlterClientQuotas': {'entity'}}
 
 BATCH = write_batch([Record(value=b'mine')])
 TOPIC_ID = object()   # stands for the id of `salaries`, which is another one each time
@@ -99,10 +100,14 @@ REQUESTS = {
                                                 name in ((TOPIC, 'salaries'), (BROKER, ''))],
     'OffsetDelete': [{'group_id': 'billing', 'topics': [{'name': 'salaries', 'partitions': [{'partition_index': 0}]}]}],
     'DescribeClientQuotas': [{'components': []}],
+    'AlterClientQuotas': [{'entries': [{'entity': [{'entity_type': 'user', 'entity_name': 'alice'}],
+                                        'ops': [{'key': 'producer_byte_rate', 'value': 1.0}]}]}],
     'DescribeUserScramCredentials': [{'users': None}, {'users': [{'name': 'alice'}]}],
     'AlterUserScramCredentials': [{'upsertions': [{'name': 'mallory', 'mechanism': 1, 'iterations': 4096, 'salt': b'x',
                                                    'salted_password': b'x'}]},
                                   {'deletions': [{'name': 'alice', 'mechanism': 1}]}],
+    'DescribeLogDirs': [{'topics': None}, {'topics': [{'topic': 'salaries', 'partitions': [0]}]}],
+    'AlterReplicaLogDirs': [{'dirs': [{'path': '/tmp', 'topics': [SALARIES]}]}],
     'DescribeProducers': [{'topics': [{'name': 'salaries', 'partition_indexes': [0]}]}],
     'DescribeTransactions': [{'transactional_ids': ['pay']}],
     'ListTransactions': [{}],
@@ -110,6 +115,13 @@ REQUESTS = {
                                 'subscribed_topic_names': ['salaries'], 'topic_partitions': []}],
     'ConsumerGroupDescribe': [{'group_ids': ['billing']}],
     'ListConfigResources': [{}],
+    'ElectLeaders': [{'election_type': kind, 'topic_partitions': [{'topic': 'salaries', 'partitions': [0]}]}
+                     for kind in (0, 1)] + [{'topic_partitions': None}],
+    'AlterPartitionReassignments': [{'topics': [{'name': 'salaries', 'partitions': [{'partition_index': 0,
+        'replicas': replicas}]}]} for replicas in ([1], None)],
+    'ListPartitionReassignments': [{'topics': None}],
+    'DescribeQuorum': [{'topics': [{'topic_name': '__cluster_metadata', 'partitions': [{'partition_index': 0}]}]}],
+    'UpdateFeatures': [{'feature_updates': [{'feature': 'transaction.version', 'max_version_level': 2}]}],
     'DescribeTopicPartitions': [{'topics': [], 'response_partition_limit': 10},
                                 {'topics': [{'name': 'salaries'}], 'response_partition_limit': 10}],
 }
@@ -162,7 +174,7 @@ def granted(message: Message, version: int, public: set = frozenset(), whole: bo
     if not errors and not lists: yield type(message).__name__, 'something that has no error'
     for name, values in lists.items():
         for value in values:
-            if isinstance(value, Message): yield from granted(value, version, whole=False)
+            if isinstance(value, Message): yield from granted(value, version, public, whole=False)
             else: yield name, value
 
 
@@ -186,10 +198,12 @@ def node(tmp_path):
     "A node with something of everything."
     node = small_node(tmp_path)
     node.authorizer = Everything(True)
-    node.create({'salaries': 1})
+    node.create({'salaries': 1, 'moving': 1})
     node.salaries_id = node.image.topics['salaries'].topic_id
     node.controller.write([ClientQuotaRecord(entity=[EntityData(entity_type='user', entity_name='classified')],
                                              key='producer_byte_rate', value=1.)])
+    node.controller.write([PartitionChangeRecord(topic_id=node.image.topics['moving'].topic_id, partition_id=0,
+                                                 replicas=[2, 1], adding_replicas=[2])])
     for coordinator in (node.groups, node.transactions): coordinator.store.ensure()
     def do(name, facts, version): return ask(node, loaded(name), facts, version)
     secret = [{'name': 'salaries',
