@@ -9,6 +9,7 @@ import socket
 
 import pytest
 
+from admin_by_hand import create, create_topics, topic
 from benchmarks import real_kafka
 from broker_process import Client
 from player import RECORDED, answer_in, framed
@@ -145,6 +146,14 @@ def test_who_works_too_long_waits_for_one_window(node):
         ask(api_versions, 2, ApiVersionsRequest())
         waits.append(ask.muted)
     assert waits[0] == 1000 and max(waits) == 1000
+
+
+def test_limits_that_are_hardly_any(node):
+    "A time that doesn't fit into the field is the longest that does; a limit that is no number limits nothing."
+    ask = Asking(node)
+    ask(alter_client_quotas, 1, limits(controller_mutation_rate=1e-12, consumer_byte_rate=float('nan')))
+    assert ask(create_topics, 5, create(topic('u'))).throttle_time_ms == 2**31 - 1
+    assert not ask(fetch, 12, wanted(0, max_wait_ms=0)).throttle_time_ms
 
 
 def test_without_quotas_nobody_is_measured(node):
