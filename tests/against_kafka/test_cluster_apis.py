@@ -94,3 +94,24 @@ def test_partitions_on_their_way(tmp_path):
         assert moves(broker.port) == []
         make(broker.port, more=1)
     with real_kafka.RealKafka(tmp_path) as kafka: assert kafka.leads({'orders': 3, 'payments': 1, 'more': 1})
+
+
+def test_the_tools_that_come_with_kafka(tmp_path):
+    with running(tmp_path) as broker:
+        make(broker.port, orders=2)
+        def tool(name, *arguments):
+            return real_kafka.run_tool(f'org.apache.kafka.tools.{name}', '--bootstrap-server',
+                                       f'127.0.0.1:{broker.port}', *arguments)
+        status = tool('MetadataQuorumCommand', 'describe', '--status')
+        assert 'LeaderId:               1' in status and 'CurrentVoters:          [{"id": 1}]' in status
+        assert 'Valid replica already elected for partitions orders-1' in tool(
+            'LeaderElectionCommand', '--election-type', 'preferred', '--topic', 'orders', '--partition', '1')
+        (tmp_path/'moves.json').write_text(
+            '{"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [1]}]}')
+        moves = 'reassign.ReassignPartitionsCommand', '--reassignment-json-file', tmp_path/'moves.json'
+        assert 'Successfully started partition reassignment for orders-0' in tool(*moves, '--execute')
+        assert 'Reassignment of partition orders-0 is completed.' in tool(*moves, '--verify')
+        assert 'transaction.version was downgraded to 1.' in tool('FeatureCommand', 'downgrade', '--feature',
+                                                                  'transaction.version=1')
+        assert 'transaction.version\tSupportedMinVersion: 0\tSupportedMaxVersion: 2\tFinalizedVersionLevel: 1' in tool(
+            'FeatureCommand', 'describe')
