@@ -335,7 +335,7 @@ def test_a_gigabyte_for_slow_clients(tmp_path, loop):
     batches = 1000
     write_log(tmp_path/'logs', metadata_log(slow=1))
     write_partition(tmp_path/'logs'/'slow-0', batches)
-    with running(tmp_path, env=loop) as broker, contextlib.ExitStack() as stack:
+    with running(tmp_path, env=loop, log_retention_ms=-1) as broker, contextlib.ExitStack() as stack:
         assert read_api_versions(broker.ask(api_versions(1)))['correlation_id'] == 1
         before = broker.memory()
         silent = [stack.enter_context(broker.client(receive_buffer=65536)) for _ in range(12)]

@@ -246,6 +246,19 @@ def test_a_member_of_which_half_is_known():
         other.ask(consumer_group_describe, ConsumerGroupDescribeRequest(group_ids=['g']))
 
 
+def test_classic_members_have_generations():
+    "What a real Kafka 4.1.1 answers; those of OffsetCommit and OffsetFetch are in the recorded scenes."
+    stage, one, two = two_members()
+    said = ClassicMemberMetadata(session_timeout_ms=5, supported_protocols=[ClassicProtocol(name='range')])
+    group = stage.group()
+    classic = ConsumerGroupMemberMetadataValue(classic_member_metadata=said)
+    group.members['one'] = group.members['one']._replace(metadata=classic)
+    assert [group.check_commit('one', epoch) for epoch in (2, 1, 3)] == [0, 22, 22]
+    assert [group.check_commit('one', epoch, None, True) for epoch in (2, 1)] == [0, 22], 'in a transaction'
+    assert [group.check_fetch('one', epoch) for epoch in (2, 1)] == [0, 22]
+    assert not group.is_newer('one') and group.is_newer('two') and not group.is_newer('eve')
+
+
 # authorization
 
 def test_what_is_forbidden():

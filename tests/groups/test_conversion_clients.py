@@ -167,11 +167,11 @@ def test_there_and_back_with_java(tmp_path):
         def read(*names): return sorted(int(line) for name in names for line in (tmp_path/name).read_text().split())
         def reads(*names):
             "Each of these gets some of what is sent now, and all of it is read."
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 120
             while True:
                 before = {name: len(read(name)) for name in names}
                 produce()
-                wait_until(lambda: set(read(*running)) == set(range(sent)), 'everything to be read', 60)
+                wait_until(lambda: set(read(*running)) == set(range(sent)), 'everything to be read', 120)
                 if all(len(read(name)) > before[name] for name in names): return
                 assert time.monotonic() < deadline, before
                 time.sleep(0.3)
