@@ -87,11 +87,12 @@ def direct(logs: Logs, topic_id: bytes, log, target) -> int:
     return ErrorCode.NONE
 
 # ## The answer
-# %% ../../nbs/108e_apis.alter_replica_log_dirs.ipynb #471070d0
+# %% ../../nbs/108e_apis.alter_replica_log_dirs.ipynb #07390883
 def refuse_moves(request: AlterReplicaLogDirsRequest, code: int) -> AlterReplicaLogDirsResponse:
     "The same error for all partitions."
-    return AlterReplicaLogDirsResponse(results=[topic_result(topic.name, [(number, code) for number in topic.partitions])
-                                                for directory in request.dirs for topic in directory.topics])
+    topics = [topic for directory in request.dirs for topic in directory.topics]
+    results = [topic_result(topic.name, [(number, code) for number in topic.partitions]) for topic in topics]
+    return AlterReplicaLogDirsResponse(results=results)
 
 def topic_result(name: str, codes: list[tuple[int, int]]) -> AlterReplicaLogDirTopicResult:
     "Pairs of partition and error code, as a part of the response."

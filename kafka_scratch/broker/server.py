@@ -91,7 +91,8 @@ class Server:
         for server in self.sockets: listen(server)
         complete_node(self.node)
         for server in self.sockets: await server.start_serving()
-        self.chores = [asyncio.ensure_future(chore(self)) for chore in (follow_metadata, close_idle, keep_logs, carry_logs)]
+        chores = follow_metadata, close_idle, keep_logs, carry_logs
+        self.chores = [asyncio.ensure_future(chore(self)) for chore in chores]
         return self
 
     async def stop(self, patience: float = 2.0):
