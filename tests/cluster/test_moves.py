@@ -73,6 +73,16 @@ def test_a_log_moves_while_it_is_written(tmp_path):
     node.crash()
 
 
+def test_a_log_that_never_stops_growing(tmp_path):
+    "Whenever the event loop is free, there is one more record; and yet the copy catches up."
+    sent = []
+    node = filled(tmp_path, 200, sent)
+    log, move = node.partition('orders'), start_move(node, NAME)
+    carried_out(node, lambda: put(log, 2, sent=sent))
+    assert directory_in(node, NAME) is move.target and content(node, NAME) == sent
+    node.crash()
+
+
 # --- Killed -----------------------------------------------------------------------------------------------------------
 
 def killed(place: Path, monkeypatch, node, sent: list, at: int, start: bool = True) -> tuple[bool, list[str]]:
