@@ -172,8 +172,8 @@ def differences(suite: str, ours: dict[str, Outcome], kafka: dict[str, Outcome],
         states = {outcome.state for outcome in (here, there) if outcome}
         if FAILED not in states and len(states) < 2: continue
         new = Difference(suite, test, here, there, None)
-        reason = next((each.reason for each in known
-                       if each.speaks_of(suite, test) and each.fails in (new.fails, 'either')), None)
+        fits = {new.fails, 'either'} | ({'both'} if here is None or there is None else set())
+        reason = next((each.reason for each in known if each.speaks_of(suite, test) and each.fails in fits), None)
         found.append(Difference(suite, test, here, there, reason))
     return found
 

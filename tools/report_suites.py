@@ -340,6 +340,9 @@ C_TOOLS = 'npm', 'make', 'gcc', 'g++'
 KFAKE_NEEDS = tuple(('go.mod', f'{name} v{old}', f'{name} v{new}') for name, old, new in (
     ('franz-go', '1.21.7', '1.22.2'), ('kadm', '1.18.0', '1.19.0'), ('kmsg', '1.14.0', '1.15.0')))
 
+# a mistake of theirs, which ends all that run beside them: what they look up offsets with is nil
+KAFKA_GO_PANICS = '^TestReaderConsumerGroup$/^(verify_offset_committed.*|consumer_group_commits_on_close)$'
+
 SUITES = {suite.name: suite for suite in (
     Suite('franz-go', 'Go module github.com/twmb/franz-go v1.22.2, pkg/kgo', ('go',), 900,
           functools.partial(go_suite, module='github.com/twmb/franz-go', version='v1.22.2', package='pkg/kgo',
@@ -373,6 +376,7 @@ SUITES = {suite.name: suite for suite in (
           {'auto.create.topics.enable': 'false'}, proxied=True),
     Suite('kafka-go', 'Go module github.com/segmentio/kafka-go v0.4.51', ('go',), 1200,
           functools.partial(go_suite, module='github.com/segmentio/kafka-go', version='v0.4.51', package='.',
+                            options=('-parallel=16', f'-skip={KAFKA_GO_PANICS}'),
                             address=r':9092"|TCP\("localhost"\)', left_out=r'TCP\("127.0.0.1"\)',
                             edits=lambda server: (('*_test.go', 'TCP("localhost")', f'TCP("localhost:{server.port}")'),
                                                   ('*_test.go', '9092', str(server.port))),

@@ -134,8 +134,10 @@ def test_by_chance_on_either():
 
 
 def test_on_one_broker_alone_a_failure_is_looked_up_all_the_same():
-    assert compared({'TestB': BAD, 'TestD': BAD}, {}, OURS_ONLY) == [
-        ('TestB', 'ours', 'nobody has written it', False), ('TestD', 'ours', None, True)]
+    both = Known('gogo', ('TestE',), 'both', 'it needs three brokers')
+    assert compared({'TestB': BAD, 'TestD': BAD, 'TestE': BAD}, {}, OURS_ONLY, both) == [
+        ('TestB', 'ours', 'nobody has written it', False), ('TestD', 'ours', None, True),
+        ('TestE', 'ours', 'it needs three brokers', False)]
 
 
 def test_a_reason_that_nothing_needs_any_more_is_told():
