@@ -58,6 +58,7 @@ class PartitionLog:
         self.failed = None              # why nothing can be written any more
         self.note = lambda text: None   # is told of damage
         self.damage = None              # the first that was found
+        self.dry = False                # are its segments only looked at, and left as they are?
 
     active = property(lambda self: self.segments[-1])
     size = property(lambda self: sum(segment.size for segment in self.segments))
