@@ -4777,6 +4777,8 @@ d = { 'settings': {'branch': 'main', 'doc_baseurl': '/kafka_scratch', 'doc_host'
                                                                                                             'kafka_scratch/tools/doctor_directory.py'),
                                                       'kafka_scratch.tools.doctor_directory.examine': ( 'tools.doctor_directory.html#examine',
                                                                                                         'kafka_scratch/tools/doctor_directory.py'),
+                                                      'kafka_scratch.tools.doctor_directory.has_directory': ( 'tools.doctor_directory.html#has_directory',
+                                                                                                              'kafka_scratch/tools/doctor_directory.py'),
                                                       'kafka_scratch.tools.doctor_directory.identify': ( 'tools.doctor_directory.html#identify',
                                                                                                          'kafka_scratch/tools/doctor_directory.py'),
                                                       'kafka_scratch.tools.doctor_directory.look_around': ( 'tools.doctor_directory.html#look_around',

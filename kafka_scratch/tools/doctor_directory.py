@@ -4,9 +4,9 @@
 
 # %% auto #0
 __all__ = ['REFUSES', 'RESTORE', 'ASIDE', 'UNMISSED', 'WHY_ASIDE', 'Diagnosis', 'identify', 'read_cluster', 'walk_metadata',
-           'size_of', 'look_around', 'check_owner', 'check_missing', 'examine']
+           'size_of', 'look_around', 'check_owner', 'has_directory', 'check_missing', 'examine']
 
-# %% ../../nbs/195g_tools.doctor_directory.ipynb #02124596
+# %% ../../nbs/195g_tools.doctor_directory.ipynb #08f7bd51
 import os, re, time
 from ..wire.primitives import DecodeError, uuid_text
 from ..wire.codes import METADATA
@@ -17,7 +17,7 @@ from ..cluster.config import Config, read_config
 from ..cluster.settings import log_defaults
 from ..cluster.settings_table import read_setting
 from ..cluster.directories import check_cluster, find_node_id, not_ours, objection, owner_in, read_meta
-from ..cluster.log_dirs import CLEAN, LogDir, partition_names
+from ..cluster.log_dirs import CLEAN, RECOVERY, REPLICATION, LogDir, partition_names
 from ..cluster.logs import owner_of, topic_config
 from ..cluster.properties import ConfigError
 from .doctor_lock import in_use
@@ -27,7 +27,7 @@ from .doctor_growth import size_text
 from .doctor_partition import MENDED, Finding, and_more, examine_partition
 
 # ## What is known so far
-# %% ../../nbs/195g_tools.doctor_directory.ipynb #1e632e9c
+# %% ../../nbs/195g_tools.doctor_directory.ipynb #41f80258
 class Diagnosis:
     "What was found out about the log directories of a node."
     def __init__(self, log_dirs: list[str], config: Config | None = None, quick: bool = False, now: int | None = None):
@@ -40,6 +40,7 @@ class Diagnosis:
         self.partitions, self.findings = [], []  # what was examined; what is to be said besides
         self.defaults = self.config.logs
         self.aside = {}                          # 'delete', 'stray', 'future' → bytes in such directories
+        self.reached = {}                        # (topic, partition) → how far its log had come, say the checkpoints
 
     def find(self, bad: bool, about: str, where: str, what: str, todo: str = '', position=None, offset=None):
         self.findings.append(Finding(bad, about, where, what, todo, position, offset))
@@ -154,7 +155,10 @@ def check_owner(diagnosis: Diagnosis, path: str, name: str):
         diagnosis.find(True, 'start', path, f'{what}: a start puts it aside, and begins an empty log', todo)
 
 # ## What should be here
-# %% ../../nbs/195g_tools.doctor_directory.ipynb #ef86842f
+# %% ../../nbs/195g_tools.doctor_directory.ipynb #76fe4fab
+def has_directory(diagnosis: Diagnosis, name: str) -> bool:
+    return any(os.path.isdir(os.path.join(path, name)) for path in diagnosis.log_dirs)
+
 def check_missing(diagnosis: Diagnosis):
     "Partitions that this node should have, and hasn't."
     image, node = diagnosis.image, diagnosis.node_id
@@ -164,14 +168,17 @@ def check_missing(diagnosis: Diagnosis):
         return diagnosis.find(False, 'here', '', f'node {node} has {registered} log directories',
                               'Name all of them to know what is missing.')
     for topic in image.topics.values():
-        numbers = [n for n, partition in topic.partitions.items() if node in partition.replicas
-                   and not any(os.path.isdir(os.path.join(path, f'{topic.name}-{n}')) for path in diagnosis.log_dirs)]
-        if not numbers: continue
-        what = f'no directory for partition {numbers[0]}{and_more(numbers)}: a start makes empty logs'
-        diagnosis.find(True, 'start', topic.name, what, 'Is a disk missing? Restore it, or let replicas fill it.')
+        ours = [number for number, partition in topic.partitions.items() if node in partition.replicas]
+        missing = [number for number in ours if not has_directory(diagnosis, f'{topic.name}-{number}')]
+        lost = [number for number in missing if diagnosis.reached.get((topic.name, number), 0) > 0]
+        if lost:
+            what = f'no directory for partition {lost[0]}{and_more(lost)}, where records were: a start makes empty logs'
+            diagnosis.find(True, 'start', topic.name, what, 'Is a disk missing? Restore it, or let replicas fill it.')
+        elif missing:
+            diagnosis.find(False, 'here', topic.name, f'no directory yet for partition {missing[0]}{and_more(missing)}')
 
 # ## All of it
-# %% ../../nbs/195g_tools.doctor_directory.ipynb #cddea41a
+# %% ../../nbs/195g_tools.doctor_directory.ipynb #a6a6bf0e
 def examine(diagnosis: Diagnosis, progress=lambda size: None) -> Diagnosis:
     "Looks at everything. Nothing is changed, and nothing is locked."
     identify(diagnosis)
@@ -183,6 +190,7 @@ def examine(diagnosis: Diagnosis, progress=lambda size: None) -> Diagnosis:
         with rehearsal(log_dir) as directory:
             for text in directory.said: diagnosis.find(True, 'readable', log_dir, text, MENDED)
             directory.said.clear()
+            for known in (directory.offsets[RECOVERY], directory.offsets[REPLICATION]): diagnosis.reached |= known
             for name in partition_names(LogDir(log_dir, None)):
                 check_owner(diagnosis, os.path.join(log_dir, name), name)
                 config = topic_config(configs.get((TOPIC_RESOURCE, name.rpartition('-')[0]), {}), diagnosis.defaults)

@@ -6,13 +6,13 @@
 __all__ = ['NEVER_READ', 'Change', 'link_files', 'names_in', 'rehearsal', 'Opening', 'changes_of', 'bytes_to_check',
            'count_records', 'note_cuts', 'rehearse', 'swap_step']
 
-# %% ../../nbs/195d_tools.doctor_start.ipynb #4866df72
+# %% ../../nbs/195d_tools.doctor_start.ipynb #a41d4b89
 import os, shutil
 from collections import namedtuple
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 from ..wire.primitives import DecodeError
-from ..log.segments import File, file_name, placed_batches, segments
+from ..log.segments import File, file_name, last_offset, placed_batches, segments
 from ..log.recovery import must_check
 from ..log.partition import LogConfig
 from ..cluster.log_dirs import LOCK, RECOVERY, LogDir, begin_directory, open_partition, topic_partition
@@ -70,7 +70,7 @@ def changes_of(before: dict, after: dict) -> list[Change]:
     moved = [Change('renamed', old, new) for old, new in sorted(now.items()) if old != new]
     return gone + moved + [Change('made', name) for name, old in sorted(after.items()) if old is None]
 
-# %% ../../nbs/195d_tools.doctor_start.ipynb #7b0430d9
+# %% ../../nbs/195d_tools.doctor_start.ipynb #3ff8a5fa
 def bytes_to_check(directory: LogDir, path: str, name: str) -> int:
     "How many bytes of a log a start would compute checksums of."
     found, point = segments(path), directory.offsets[RECOVERY].get(topic_partition(name), 0)
@@ -78,15 +78,17 @@ def bytes_to_check(directory: LogDir, path: str, name: str) -> int:
     wanted = [place for (_, place), base in zip(found, after) if must_check(base, directory.clean, point)]
     return sum(map(os.path.getsize, wanted))
 
-def count_records(path: str, position: int = 0) -> int:
+def count_records(path: str, position: int = 0, first: int = 0 # offset: what ends before isn't counted
+                 ) -> int:
     "The records of a segment from a position on, as far as headers can be read."
     count, file = 0, File(path)
     try:
-        for batch in placed_batches(file, position, file.size()): count += batch.header.record_count
+        for batch in placed_batches(file, position, file.size()):
+            if last_offset(batch.header) >= first: count += batch.header.record_count
     except DecodeError: pass
     return count
 
-# %% ../../nbs/195d_tools.doctor_start.ipynb #73140577
+# %% ../../nbs/195d_tools.doctor_start.ipynb #f1f4a5e6
 def note_cuts(opening: Opening, path: str):
     "Compares the segments of the opened log with the files, and counts what would be gone."
     log, removed = opening.log, {change.name for change in opening.changes if change.what == 'removed'}
@@ -95,9 +97,10 @@ def note_cuts(opening: Opening, path: str):
         if size <= segment.size: continue
         name = os.path.basename(segment.path)
         opening.changes.append(Change('cut', name, segment.size))
-        opening.lost += count_records(segment.path, segment.size)
-    gone = [base for base, _ in segments(path) if file_name(base) in removed and base >= log.end_offset]
-    opening.lost += sum(count_records(os.path.join(path, file_name(base))) for base in gone)
+        opening.lost += count_records(segment.path, segment.size, log.start_offset)
+    for base, place in segments(path):
+        inside = log.segments[0].base_offset <= base < log.end_offset
+        if file_name(base) in removed and not inside: opening.lost += count_records(place, 0, log.start_offset)
     if opening.lost: opening.lost_from = log.end_offset
 
 # %% ../../nbs/195d_tools.doctor_start.ipynb #5dbfe398
