@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['remove_leftovers', 'load_epochs', 'note_loaded', 'load_indexes', 'read_tail', 'refuse_old_format', 'load_segment',
-           'must_check', 'load_segments', 'load_producers', 'replay_producers', 'open_active', 'truncate_fully',
-           'open_log', 'keep_snapshots', 'close_log']
+           'must_check', 'forget_indexes', 'load_segments', 'load_producers', 'replay_producers', 'open_active',
+           'truncate_fully', 'open_log', 'keep_snapshots', 'close_log']
 
 # ## What may be left over
 # %% ../../nbs/061_log.recovery.ipynb #7873297e
@@ -13,7 +13,7 @@ import os, zlib
 from ..wire.primitives import DecodeError
 from .records import CONTROL, CRC_STARTS, LENGTH_ENDS, MAGIC, BatchHeader, TornBatch
 from .segments import File, file_name, last_offset, placed_batches, segments
-from .indexes import read_offset_index, read_time_index
+from .indexes import OffsetIndex, TimeIndex, read_offset_index, read_time_index
 from .log_segment import Segment, scan_segment
 from .checkpoints import BadFile, keep_damaged, read_checkpoint, write_checkpoint
 from .leader_epochs import LeaderEpochs
@@ -122,11 +122,17 @@ def must_check(after: int | None, # the first offset of the next segment; None, 
     "Is every batch of a segment to be checked?"
     return not clean and (after is None or after > recovery_point)
 
+def forget_indexes(segment: Segment):
+    "Drops indexes from memory: somebody who only looks at a log, of whatever size, won't read from this segment."
+    segment.index, segment.time_index = OffsetIndex(segment.base_offset), TimeIndex(segment.base_offset)
+
 def load_segments(log: PartitionLog, clean: bool, recovery_point: int):
     "Loads the segments in order, up to the first one that had to be cut. What comes after that is removed."
     bases = [base for base, _ in segments(log.directory)]
     for number, (base, after) in enumerate(zip(bases, [*bases[1:], None])):
-        if load_segment(log, base, after is None, must_check(after, clean, recovery_point)): continue
+        if load_segment(log, base, after is None, must_check(after, clean, recovery_point)):
+            if log.dry and after is not None: forget_indexes(log.segments[-1])
+            continue
         for later in bases[number + 1:]:
             log.note(f'{file_name(later)} in {log.directory} is removed: the log ends before it now')
             remove_files(log.directory, later)

@@ -7,12 +7,14 @@ __all__ = ['Finding', 'COPY', 'SKIP', 'ANEW', 'FINISHED', 'MENDED', 'UNOPENED', 
            'after_start', 'note_walk', 'is_trusted', 'note_beside', 'note_opening', 'and_more', 'note_leftovers',
            'note_growth', 'walk_all', 'examine_partition']
 
-# %% ../../nbs/195f_tools.doctor_partition.ipynb #0f9c121e
+# %% ../../nbs/195f_tools.doctor_partition.ipynb #e057aa0b
 import os, re
 from collections import namedtuple
 from ..wire.codes import INTERNAL_TOPICS
 from ..log.segments import segments
+from ..log.log_segment import Segment
 from ..log.partition import LogConfig
+from ..log.recovery import load_indexes
 from ..log.cleanable import first_dirty_offset
 from ..cluster.log_dirs import CLEANER, LogDir, topic_partition
 from .doctor_segments import Walk, check_snapshots, check_txn_index, walk_segment
@@ -39,7 +41,7 @@ class Examined:
         self.findings.append(Finding(bad, about, where, what, todo, position, offset))
 
 # ## What is damaged
-# %% ../../nbs/195f_tools.doctor_partition.ipynb #77057f0a
+# %% ../../nbs/195f_tools.doctor_partition.ipynb #9a56b4da
 COPY = 'Keep a copy of the directory before a start; a replica, if there is one, has these records.'
 SKIP = 'Let consumers go on behind it, or remove what comes before with DeleteRecords. The disk may be failing.'
 ANEW, FINISHED = 'Nothing: a start makes it anew.', 'Nothing: a start finishes that.'
@@ -64,18 +66,20 @@ def note_walk(examined: Examined, opening: Opening, walk: Walk, last: bool, clea
     more = len(walk.damage) - most
     if more > 0: examined.find(True, 'readable', walk.name, f'{more} more batches are damaged', COPY)
     for kind, what in walk.misfit.items():
-        if walk.damage: break   # it can't fit
+        if walk.damage or busy and last: break   # it can't fit, or it grows
         trusted, file = is_trusted(opening, walk, kind), f'{walk.base:020}.{kind}'
         todo = f'Remove {file} while no broker runs: the next start makes it anew.' if trusted else ANEW
         then = 'a start would trust it' if trusted else 'a start makes it anew'
         examined.find(trusted or clean and not busy, 'readable', file, f'{what}; {then}', todo)
 
-# %% ../../nbs/195f_tools.doctor_partition.ipynb #f0b1bebd
+# %% ../../nbs/195f_tools.doctor_partition.ipynb #aa71dedd
 def is_trusted(opening: Opening, walk: Walk, kind: str) -> bool:
     "Does a start take an index as it is?"
-    loaded = opening.log.segments if opening.log else []
-    segment = next((each for each in loaded if each.base_offset == walk.base), None)
-    if segment is None: return False
+    if not opening.log or walk.base in opening.to_check: return False
+    segment = opening.log.active
+    if segment.base_offset != walk.base:
+        segment = Segment(walk.segment.directory, walk.base)
+        if not load_indexes(segment, walk.size): return False
     if kind == 'index': return len(walk.index) > 0 and segment.index.positions == walk.index.positions
     return len(walk.time_index) > 0 and segment.time_index.timestamps == walk.time_index.timestamps
 
@@ -88,10 +92,11 @@ def note_beside(examined: Examined, walks: list[Walk], clean: bool):
         examined.find(clean, 'readable', each.file, each.what, OLDER, None, each.offset)
 
 # ## What a start does
-# %% ../../nbs/195f_tools.doctor_partition.ipynb #9b95d86c
+# %% ../../nbs/195f_tools.doctor_partition.ipynb #038d8f89
 def note_opening(examined: Examined, opening: Opening, busy: bool):
     "What becomes of the log at a start."
-    if opening.error: examined.find(True, 'start', '', f"can't be opened: {opening.error}", UNOPENED)
+    if opening.error:   # while a broker is at work, a file may have gone before we got to it
+        examined.find(not busy, 'start', '', f"can't be opened: {opening.error}", UNOPENED)
     lost, lost_from = 'no whole record is lost', opening.lost_from
     if opening.lost: lost = f'{opening.lost:,} records from offset {lost_from} on are lost'
     for change in opening.changes:
@@ -143,21 +148,23 @@ def note_growth(examined: Examined, opening: Opening, directory: LogDir, now: in
         examined.find(False, 'growth', '', f'{keys.without:,} records have no key: the cleaner removes them')
 
 # ## All of it
-# %% ../../nbs/195f_tools.doctor_partition.ipynb #c81ba937
+# %% ../../nbs/195f_tools.doctor_partition.ipynb #f9d8c9c8
 KNOWN = re.compile(r'\d{20}\.(log|index|timeindex|txnindex|snapshot)(\.(cleaned|swap|deleted|tmp))?|'
                    r'(partition\.metadata|leader-epoch-checkpoint)(\.tmp|\.damaged)?')
 
-def walk_all(examined: Examined, quick: bool, progress) -> list[Walk]:
-    "Reads the segments. One that goes away meanwhile was removed by a broker."
+def walk_all(examined: Examined, quick: bool, busy: bool, progress) -> list[Walk]:
+    "Reads the segments. While a broker is at work, one may be replaced or removed: then a second look decides."
     walks = []
     for base, _ in segments(examined.path):
-        try: walks.append(walk_segment(examined.path, base, quick, progress))
+        try:
+            walk = walk_segment(examined.path, base, quick, progress)
+            walks.append(walk_segment(examined.path, base, quick) if busy and walk.damage else walk)
         except FileNotFoundError: pass
     examined.segments, examined.size = len(walks), sum(walk.size for walk in walks)
     examined.records = None if quick else sum(walk.records for walk in walks)
     return walks
 
-# %% ../../nbs/195f_tools.doctor_partition.ipynb #0d3e4940
+# %% ../../nbs/195f_tools.doctor_partition.ipynb #1ef024a3
 def examine_partition(directory: LogDir, # of a rehearsal
                       name: str, config: LogConfig, now: int,
                       quick: bool = False, # only the ends of segments, and no keys
@@ -167,7 +174,7 @@ def examine_partition(directory: LogDir, # of a rehearsal
     "All that is to be said of a partition."
     path = os.path.join(directory.real, name)
     examined, names = Examined(name, path), sorted(os.listdir(path))
-    walks = walk_all(examined, quick, progress)
+    walks = walk_all(examined, quick, busy, progress)
     foreign = [each for each in names if not KNOWN.fullmatch(each)]
     if foreign:
         examined.find(False, 'here', foreign[0], f'is no file of a log{and_more(foreign)}: brokers leave it alone')

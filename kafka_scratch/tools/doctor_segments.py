@@ -59,7 +59,7 @@ def look_at_batch(walk: Walk, batch):
     walk.batches, walk.records, walk.end = walk.batches + 1, walk.records + header.record_count, last + 1
     if header.max_timestamp > walk.latest: walk.latest, walk.latest_at = header.max_timestamp, last
 
-# %% ../../nbs/195c_tools.doctor_segments.ipynb #401d9c6f
+# %% ../../nbs/195c_tools.doctor_segments.ipynb #0c6ee5a1
 def walk_segment(directory: str, base: int,
                  quick: bool = False, # only what comes after the last entry of its index
                  progress=lambda size: None) -> Walk:
@@ -80,6 +80,7 @@ def walk_segment(directory: str, base: int,
         progress(walk.size - position)
     if not walk.damage: walk.sound = walk.size
     compare_rest(walk)
+    if not walk.misfit: walk.index, walk.time_index = OffsetIndex(base), TimeIndex(base)   # there may be many segments
     return walk
 
 # ## Do the indexes fit?
