@@ -136,7 +136,7 @@ def look_around(diagnosis: Diagnosis, log_dir: str):
     for name in foreign:
         diagnosis.find(False, 'here', os.path.join(log_dir, name), "is no broker's: brokers leave it alone")
 
-# %% ../../nbs/195g_tools.doctor_directory.ipynb #21712385
+# %% ../../nbs/195g_tools.doctor_directory.ipynb #01480c59
 def check_owner(diagnosis: Diagnosis, path: str, name: str):
     "Is a partition's directory that of the topic of its name?"
     topic, number = name.rpartition('-')[0], int(name.rpartition('-')[2])
@@ -146,8 +146,10 @@ def check_owner(diagnosis: Diagnosis, path: str, name: str):
         return diagnosis.find(True, 'readable', path, f'{error}; the partition is not served', todo)
     if diagnosis.image is None: return
     known = diagnosis.image.topics.get(topic)
-    if known is None or number not in known.states:
-        what = f'the metadata have no such partition: a stray, {size_text(size_of(path))}'
+    node, strange = diagnosis.node_id, known is None or number not in known.states
+    if strange or node is not None and node not in known.partition(number).replicas:
+        why = 'the metadata have no such partition' if strange else f'node {node} has no replica of it'
+        what = f'{why}: a stray, {size_text(size_of(path))}'
         diagnosis.find(False, 'here', path, what, UNMISSED)
     elif owner not in (None, known.topic_id):
         what = f'has the topic id {uuid_text(owner)}, but {topic} has {uuid_text(known.topic_id)}'

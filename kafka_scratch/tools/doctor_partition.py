@@ -125,7 +125,7 @@ def note_leftovers(examined: Examined, opening: Opening, names: list[str], busy:
         examined.find(False, 'start', others[0], f'belongs to no segment{and_more(others)}: a start removes it')
 
 # ## Why it grows
-# %% ../../nbs/195f_tools.doctor_partition.ipynb #3497c851
+# %% ../../nbs/195f_tools.doctor_partition.ipynb #87d277c5
 LIMIT, ABORT = 'Set a limit, or correct the time of the producer.', 'Its producer, or an admin, can abort it.'
 
 def note_growth(examined: Examined, opening: Opening, directory: LogDir, now: int, enabled: bool, deep: bool):
@@ -135,6 +135,9 @@ def note_growth(examined: Examined, opening: Opening, directory: LogDir, now: in
     if not log.size: return
     checkpoint = directory.offsets[CLEANER].get((log.topic, log.partition))
     if 'compact' in config.cleanup_policy:
+        damaged = any(each.about == 'readable' and each.position is not None for each in examined.findings)
+        if damaged:
+            examined.find(False, 'growth', '', 'a cleaner stops where it is damaged, and leaves the log as it is')
         for text in why_not_cleaned(log, checkpoint, now, enabled): examined.find(False, 'growth', '', text)
     for text in why_not_removed(log, now): examined.find(False, 'growth', '', text, LIMIT)
     for txn in examined.transactions:

@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from broker_process import FIXTURES, ROOT, environment, properties, running
+from kafka_scratch.broker.node import open_node, stop_node
 from kafka_scratch.broker.running import running_broker
+from kafka_scratch.cluster.config import read_config
 from kafka_scratch.cluster.log_dirs import CLEAN
 from kafka_scratch.log.control_records import ControlKey, EndTxnMarker
 from kafka_scratch.log.partition import LogConfig, append
@@ -26,6 +28,7 @@ from kafka_scratch.tools.doctor import as_data, report
 from kafka_scratch.tools.doctor_directory import Diagnosis, examine
 from kafka_scratch.tools.doctor_growth import why_not_cleaned, why_not_removed
 from kafka_scratch.tools.doctor_lock import asked_holder, in_use
+from kafka_scratch.wire.primitives import DecodeError
 
 LOGS, SINGLE = FIXTURES/'segments'/'logs', FIXTURES/'single-broker'/'logs'
 NOW, DAY = 1_795_000_000_000, 86_400_000
@@ -333,6 +336,43 @@ def test_a_broker_that_was_killed(tmp_path):
         log = again.call(lambda: node.logs.find(node.image.topics['orders'], 0)).log
         assert (log.start_offset, log.end_offset) == (orders['start_offset'], orders['end_offset']) == (0, 3)
     assert run(tmp_path/'logs')[0] == 0
+
+
+def start(log_dir: Path):
+    "A node on a directory, as a start makes it, without sockets."
+    return open_node(read_config('', 'the test', {'log.dirs': str(log_dir), 'listeners': 'PLAINTEXT://127.0.0.1:0'}))
+
+
+def test_what_a_node_makes_of_its_directory(tmp_path, capsys):
+    "Put aside, made empty, not started: each is what was said."
+    log_dir = copied(tmp_path)
+    shutil.copy(log_dir/'seg.tx-0'/'partition.metadata', log_dir/'seg.big-0')
+    shutil.rmtree(log_dir/'seg.multi-0')
+    said = {Path(each.where).name: each.what for each in diagnosis(log_dir).bad}
+    assert 'a start puts it aside' in said['seg.big-0'] and 'a start makes empty logs' in said['seg.multi']
+    node = start(log_dir)
+    for topic in 'seg.big', 'seg.multi':
+        assert node.logs.find(node.image.topics[topic], 0).log.end_offset == 0
+    assert list(log_dir.glob('seg.big-0.*-stray'))
+    stop_node(node)
+    assert diagnosis(log_dir).bad == []
+    altered(log_dir/'__cluster_metadata-0'/file_name(0), 200)
+    [refused] = [each for each in diagnosis(log_dir).bad if each.about == 'start']
+    with pytest.raises(DecodeError) as error: start(log_dir)
+    assert refused.what == f'{error.value}; a broker would not start'
+
+
+def test_a_partition_of_another_node(tmp_path):
+    log_dir = copied(tmp_path)
+    (log_dir/'meta.properties').write_text('version=1\nnode.id=5\n')
+    found = diagnosis(log_dir)
+    assert {each.what.split(':')[0] for each in found.findings} >= {'node 5 has no replica of it'} and not found.bad
+
+
+def test_damage_keeps_a_log_from_being_cleaned(tmp_path):
+    log_dir = copied(tmp_path)
+    altered(min((log_dir/'seg.compacted-0').glob('*.log')))
+    assert any('a cleaner stops where it is damaged' in each.what for each in diagnosis(log_dir).all_findings)
 
 
 def test_memory_is_flat(tmp_path):
