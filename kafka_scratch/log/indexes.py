@@ -66,9 +66,8 @@ def read_entries(path: str, entry: struct.Struct) -> list[tuple]:
     with open(path, 'rb') as file: buf = file.read()
     if len(buf) % entry.size:
         raise DecodeError(f'{path}: {len(buf)} bytes are no whole number of entries of {entry.size} bytes')
-    found = list(entry.iter_unpack(buf))
-    while found and not any(found[-1]): found.pop()
-    return found
+    used = -(-len(buf.rstrip(b'\0')) // entry.size)   # entries, the last of which may itself end with zeros
+    return list(entry.iter_unpack(buf[:used * entry.size]))
 
 # %% ../../nbs/047_log.indexes.ipynb #c2b43173
 def read_offset_index(path: str, base_offset: int) -> OffsetIndex:

@@ -7,8 +7,8 @@ __all__ = ['SERVE_EXAMPLES', 'TINY_EXAMPLES', 'PRODUCE_EXAMPLES', 'CONSUME_EXAMP
            'INSPECT_EXAMPLES', 'RECORD_EXAMPLES', 'TABLE_EXAMPLES', 'load', 'leads_to', 'described', 'natural',
            'positive', 'seconds', 'add_serve', 'add_tiny', 'asks_cluster', 'connect_for', 'add_produce', 'add_consume',
            'add_listing', 'add_topics', 'add_groups', 'add_reset', 'add_inspect', 'add_kinds', 'add_image',
-           'add_records', 'add_tables', 'add_table_choices', 'parser', 'replace_missing_streams', 'Terminated',
-           'end_soon', 'main']
+           'add_records', 'add_tables', 'add_table_choices', 'add_doctor', 'parser', 'replace_missing_streams',
+           'Terminated', 'end_soon', 'main']
 
 # %% ../../nbs/201_tools.cli.ipynb #d866f958
 import argparse, os, re, signal, sys
@@ -350,6 +350,9 @@ def add_table_choices(tables):
     tables.add_argument('--compression', default='snappy', metavar='CODEC', help=
         'snappy, zstd, gzip, lz4 or none (default: snappy)')
 
+# %% ../../nbs/201_tools.cli.ipynb #d0c70202
+def add_doctor(commands): load('doctor.add_doctor')(commands, described, leads_to)
+
 # %% ../../nbs/201_tools.cli.ipynb #3e97e0c1
 def parser() -> argparse.ArgumentParser:
     "The parser of all commands, with their help."
@@ -359,7 +362,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument('--version', action='version', version=f'kafka_scratch {__version__}')
     commands = top.add_subparsers(dest='command', required=True, metavar='COMMAND')
     for add in (add_serve, add_tiny, add_produce, add_consume, add_topics, add_groups,
-                add_inspect, add_image, add_records, add_tables): add(commands)
+                add_inspect, add_image, add_records, add_tables, add_doctor): add(commands)
     return top
 
 # ## Among other programs
