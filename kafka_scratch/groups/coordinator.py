@@ -6,10 +6,10 @@
 __all__ = ['STATE_RECORDS', 'ON_MARKER', 'ON_DELETION', 'java_hash', 'partition_of', 'Timer', 'Timers', 'Pending', 'at_once',
            'StateLog', 'batches_of', 'TooLarge', 'not_written', 'append_state', 'replay_partition', 'state_record',
            'write_key', 'write_state', 'read_key', 'read_state', 'GroupCoordinator', 'replay', 'write_records',
-           'load_record', 'check_coordinator']
+           'load_live', 'load_record', 'check_coordinator']
 
 # %% ../../nbs/109_groups.coordinator.ipynb #9bd9d4d7
-import heapq
+import heapq, time
 from functools import cache, partial
 from itertools import count
 from types import SimpleNamespace
@@ -19,9 +19,11 @@ from ..wire.codes import ErrorCode
 from ..apis.api import Later
 from ..log.records import Batch, LoggedRecord, Record, TornBatch
 from ..log.control_records import ControlKey
-from ..log.records import read_batches, read_records, write_batch
+from ..log.records import read_batches, write_batch
 from ..log.partition import PartitionLog, StorageError
+from ..log.outgrown import roll_early
 from ..log.slices import locate, read_slice
+from ..log.live_records import Live, live_records
 from ..cluster.image import Image, Topic
 from ..cluster.logs import Hosted
 from ..cluster.properties import Properties
@@ -132,8 +134,13 @@ class StateLog:
         "Appends keys and values as one batch; returns the offset of the first."
         return append_state(self, partition, pairs, **header)
     def replay(self, apply):
-        "Calls `apply(partition, batch, record)` for everything that was written."
-        for partition in sorted(self.known.states) if self.known else []: replay_partition(self, partition, apply)
+        "Calls `apply(partition, record)` for every record that still counts."
+        partitions, said = sorted(self.known.states) if self.known else [], time.monotonic()
+        for done, partition in enumerate(partitions):
+            if time.monotonic() - said > 5:
+                said = time.monotonic()
+                self.node.logs.note(f'reading {self.topic}: {done} of {len(partitions)} partitions')
+            replay_partition(self, partition, apply)
 
 # %% ../../nbs/109_groups.coordinator.ipynb #c4f28749
 def batches_of(log: PartitionLog, piece: int = 1 << 20):
@@ -166,17 +173,17 @@ def append_state(store: StateLog, partition: int, pairs: list[tuple[bytes, bytes
     batch = write_batch(records, base_timestamp=now, max_timestamp=now, **header)
     most = hosted.log.config.max_message_bytes
     if len(batch) > most: raise TooLarge(f'{store.topic}-{partition} takes at most {most} bytes, not {len(batch)}')
+    roll_early(hosted.log, now)
     return store.node.logs.append_own(hosted, batch, now)
 
 # %% ../../nbs/109_groups.coordinator.ipynb #c19857ce
 def replay_partition(store: StateLog, partition: int, apply):
-    "Calls `apply(partition, batch, record)` for everything that was written to a partition."
+    "Calls `apply(partition, record)` for every record of a partition that still counts; for none, if one is damaged."
     logs = store.node.logs
     if not logs.exists(store.known, partition): return
     hosted = logs.find(store.known, partition)
     try:
-        for batch in batches_of(hosted.log) if hosted.log else ():
-            for record in read_records(batch): apply(partition, batch, record)
+        for record in live_records(hosted.log) if hosted.log else (): apply(partition, record)
     except (OSError, DecodeError) as error:
         logs.note(f"{store.topic}-{partition} can't be read, and isn't served: {error}")
         store.unread.add(partition)
@@ -236,8 +243,8 @@ class GroupCoordinator:
         write_records(self, group_id, pairs, apply, **header)
 
     def load(self):
-        "Replays everything; then the groups start their timers."
-        self.store.replay(partial(load_record, self))
+        "Replays what still counts; then the groups start their timers."
+        self.store.replay(partial(load_live, self))
         for group in list(self.groups.values()): group.loaded(self.now())
 
     def topics_deleted(self, names: set[str]):
@@ -274,18 +281,22 @@ def write_records(coordinator: GroupCoordinator, group_id: str, pairs: list[tupl
     for number, (key, value) in enumerate(encoded): replay(coordinator, batch, key, value, offset + number)
 
 # %% ../../nbs/109_groups.coordinator.ipynb #d03243a8
+def load_live(coordinator: GroupCoordinator, partition: int, record: Live):
+    "A record from the log takes effect."
+    facts = SimpleNamespace(producer_id=record.producer_id, partition=partition, timestamp=record.timestamp)
+    try: replay(coordinator, facts, record.key or b'', record.value, record.offset)
+    except DecodeError as error:
+        coordinator.note(f"{coordinator.store.topic}-{partition}, offset {record.offset} can't be read: {error}")
+
 def load_record(coordinator: GroupCoordinator, partition: int, batch: Batch, record: LoggedRecord):
-    "A record from the log takes effect, or a marker."
+    "The same where every record of a log is replayed: it takes effect, or it is a marker."
     producer_id = batch.header.producer_id
     if batch.control:
         committed = ControlKey.decode(record.key, 0).type == 1
         for decided in ON_MARKER: decided(coordinator, partition, producer_id, committed)
-        return
-    owner = producer_id if batch.transactional else -1
-    facts = SimpleNamespace(producer_id=owner, partition=partition, timestamp=record.timestamp)
-    try: replay(coordinator, facts, record.key or b'', record.value, record.offset)
-    except DecodeError as error:
-        coordinator.note(f"{coordinator.store.topic}-{partition}, offset {record.offset} can't be read: {error}")
+    else:
+        owner = producer_id if batch.transactional else -1
+        load_live(coordinator, partition, Live(record.offset, record.timestamp, record.key, record.value, owner))
 
 # ## Is it ours?
 # %% ../../nbs/109_groups.coordinator.ipynb #4dd2ecc9

@@ -16,8 +16,8 @@ __all__ = ['TransactionConfig', 'SETTINGS', 'SETTLED', 'RETRY_MS', 'read_transac
 from collections import namedtuple
 from ..wire.primitives import *
 from ..wire.codes import ApiError, ErrorCode
-from ..log.records import Batch, LoggedRecord
 from ..log.partition import StorageError
+from ..log.live_records import Live
 from ..cluster.properties import Properties
 from ..cluster.settings_table import read_settings
 from ..groups.coordinator import GroupCoordinator, StateLog, Timers, write_key, write_state
@@ -94,10 +94,10 @@ def apply_transaction_record(coordinator: TransactionCoordinator, transactional_
 
 # %% ../../nbs/132_transactions.coordinator.ipynb #b7f3644e
 def load_transaction_metadata(coordinator: TransactionCoordinator):
-    "Replays the log. Where it can't be read to its end, we know nothing: the last word may be in the rest."
-    def replay(partition: int, batch: Batch, record: LoggedRecord):
+    "Replays what counts in the log. Where it can't be read to its end, we know nothing: the last word may be in the rest."
+    def replay(partition: int, record: Live):
         try:
-            if batch.control or Int16.read(record.key or b'', 0)[0] != TransactionLogKey.STATE_TYPE: return
+            if Int16.read(record.key or b'', 0)[0] != TransactionLogKey.STATE_TYPE: return
             transactional_id = TransactionLogKey.decode(record.key, 0, 2).transactional_id
             apply_transaction_record(coordinator, transactional_id, record.value)
         except DecodeError as error:

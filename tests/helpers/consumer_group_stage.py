@@ -16,6 +16,7 @@ from kafka_scratch.wire.codes import ErrorCode
 from kafka_scratch.apis.api import Call, Caller, read_request
 from kafka_scratch.cluster.image import Image, partition_made, topic_made, topic_removed
 from kafka_scratch.cluster.records import PartitionRecord, RemoveTopicRecord, TopicRecord
+from kafka_scratch.log.live_records import Live
 from kafka_scratch.log.partition import StorageError
 from kafka_scratch.wire.primitives import uuid_bytes
 from kafka_scratch.wire.schema import kafka_json
@@ -43,9 +44,9 @@ class ListLog:
         self.batches.append(len(pairs))
         return len(self.records) - len(pairs)
     def replay(self, apply):
-        batch = SimpleNamespace(header=SimpleNamespace(producer_id=-1), control=False, transactional=False)
-        for offset, (key, value) in enumerate(self.records):
-            apply(0, batch, SimpleNamespace(key=key, value=value, offset=offset, timestamp=0))
+        "The last record of each key, as a start finds them."
+        last = {key: offset for offset, (key, _) in enumerate(self.records)}
+        for offset in sorted(last.values()): apply(0, Live(offset, 0, *self.records[offset], -1))
 
 
 class Stage:
