@@ -49,6 +49,7 @@ class LogDir:
         self.lock = None      # the locked file, as long as we hold the lock
         self.clean = False    # was the shutdown clean, and are the checkpoints readable?
         self.damaged = False  # is there a log that couldn't be opened, or closed?
+        self.dry = False      # are segments only looked at, and left as they are?
         self.logs = {}        # directory name → PartitionLog
         self.offsets = {}     # checkpoint → {(topic, partition): offset}
         self.sizes = {}       # directory name → bytes, of logs that aren't open
@@ -125,7 +126,7 @@ def open_partition(directory: LogDir, name: str, config: LogConfig, now: int) ->
         recovery_point = directory.offsets[RECOVERY].get(topic_partition(name), 0)
         start_offset = directory.offsets[START].get(topic_partition(name), 0)
         directory.logs[name] = open_log(directory.file(name), config, now, directory.clean, recovery_point,
-                                        start_offset, directory.note)
+                                        start_offset, directory.note, directory.dry)
     return directory.logs[name]
 
 # %% ../../nbs/088_cluster.log_dirs.ipynb #4edb8d3c

@@ -61,6 +61,7 @@ class PartitionLog:
         self.note = lambda text: None   # is told of damage
         self.damage = None              # the first that was found
         self.future = None              # the copy that will replace it, while it is moved to another directory
+        self.dry = False                # are its segments only looked at, and left as they are?
 
     active = property(lambda self: self.segments[-1])
     size = property(lambda self: sum(segment.size for segment in self.segments))

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['remove_leftovers', 'load_epochs', 'note_loaded', 'load_indexes', 'read_tail', 'refuse_old_format', 'load_segment',
-           'load_segments', 'load_producers', 'replay_producers', 'open_active', 'truncate_fully', 'open_log',
-           'keep_snapshots', 'close_log']
+           'must_check', 'forget_indexes', 'load_segments', 'load_producers', 'replay_producers', 'open_active',
+           'truncate_fully', 'open_log', 'keep_snapshots', 'close_log']
 
 # ## What may be left over
 # %% ../../nbs/061_log.recovery.ipynb #7873297e
@@ -13,7 +13,7 @@ import os, zlib
 from ..wire.primitives import DecodeError
 from .records import CONTROL, CRC_STARTS, LENGTH_ENDS, MAGIC, BatchHeader, TornBatch
 from .segments import File, file_name, last_offset, placed_batches, segments
-from .indexes import read_offset_index, read_time_index
+from .indexes import OffsetIndex, TimeIndex, read_offset_index, read_time_index
 from .log_segment import Segment, scan_segment
 from .checkpoints import BadFile, keep_damaged, read_checkpoint, write_checkpoint
 from .leader_epochs import LeaderEpochs
@@ -114,16 +114,26 @@ def load_segment(log: PartitionLog, base: int,
     refuse_old_format(segment, size)
     if damaged: raise BadFile(f'{segment.path} was left in order, and is damaged now: {problem}')
     log.note(f'{segment.path} is cut from {size} to {segment.size} bytes: {problem}')
-    os.truncate(segment.path, segment.size)
+    if not log.dry: os.truncate(segment.path, segment.size)
     return False
 
 # %% ../../nbs/061_log.recovery.ipynb #0153120f
+def must_check(after: int | None, # the first offset of the next segment; None, if it is the last one
+               clean: bool, recovery_point: int) -> bool:
+    "Is every batch of a segment to be checked?"
+    return not clean and (after is None or after > recovery_point)
+
+def forget_indexes(segment: Segment):
+    "Drops indexes from memory: somebody who only looks at a log, of whatever size, won't read from this segment."
+    segment.index, segment.time_index = OffsetIndex(segment.base_offset), TimeIndex(segment.base_offset)
+
 def load_segments(log: PartitionLog, clean: bool, recovery_point: int):
     "Loads the segments in order, up to the first one that had to be cut. What comes after that is removed."
     bases = [base for base, _ in segments(log.directory)]
     for number, (base, after) in enumerate(zip(bases, [*bases[1:], None])):
-        check = not clean and (after is None or after > recovery_point)
-        if load_segment(log, base, after is None, check): continue
+        if load_segment(log, base, after is None, must_check(after, clean, recovery_point)):
+            if log.dry and after is not None: forget_indexes(log.segments[-1])
+            continue
         for later in bases[number + 1:]:
             log.note(f'{file_name(later)} in {log.directory} is removed: the log ends before it now')
             remove_files(log.directory, later)
@@ -154,7 +164,7 @@ def replay_producers(log: PartitionLog, producers: ProducerState, start: int) ->
 def open_active(log: PartitionLog, now: int):
     "Opens the last segment for writing."
     segment = log.active
-    segment.held, segment.made = File(segment.path, os.O_RDWR), now
+    segment.held, segment.made = File(segment.path, os.O_RDONLY if log.dry else os.O_RDWR), now
     first = next(placed_batches(segment.held, 0, segment.size), None) if segment.size else None
     segment.first_timestamp = first.header.max_timestamp if first else None
 
@@ -170,12 +180,13 @@ def open_log(directory: str, config: LogConfig = LogConfig(), now: int = 0,
              clean: bool = True,        # was it closed in order?
              recovery_point: int = 0,   # everything before is surely on the disk
              start_offset: int = 0,     # where the log starts, if that is later than its first segment
-             note=lambda text: None     # is told what had to be mended, and what is damaged
+             note=lambda text: None,    # is told what had to be mended, and what is damaged
+             dry: bool = False          # leave the segments as they are: somebody only wants to know
             ) -> PartitionLog:
     "Opens the log in a directory; makes it, if there is none; mends it, if it wasn't closed in order."
     os.makedirs(directory, exist_ok=True)
     log = PartitionLog(directory, config)
-    log.note = note
+    log.note, log.dry = note, dry
     remove_leftovers(directory)
     known = load_epochs(log)
     if not known: clean, recovery_point = False, 0   # every batch may know of one
