@@ -248,7 +248,7 @@ async def carry_logs(server: Server):
 # %% ../../nbs/144_broker.server.ipynb #7365e149
 async def clean_logs(server: Server):
     "Compacts logs: so many at a time as the settings say, each by a process of its own."
-    from kafka_scratch.cluster.log_cleaner import LogCleaner, keep_clean   # when the port is open: a start doesn't wait for it
+    from kafka_scratch.cluster.log_cleaner import LogCleaner, keep_clean   # after the start, which needn't wait for it
     cleaner = LogCleaner(server.node.logs, server.config.properties, lambda text: server.say(text))
     await asyncio.gather(*(keep_clean(cleaner) for _ in range(cleaner.workers)))
 

@@ -33,7 +33,8 @@ def pass_from_json(line: str):
     job = Pass(**json.loads(line))
     aborted = [AbortedTxn.decode(bytes.fromhex(entry), 0) for entry in job.aborted]
     producers = {number: tuple(last) for number, last in job.last_of_producers}
-    return job._replace(sources=[Source(*source) for source in job.sources], aborted=aborted, last_of_producers=producers)
+    sources = [Source(*source) for source in job.sources]
+    return job._replace(sources=sources, aborted=aborted, last_of_producers=producers)
 
 # %% ../../nbs/090b_cluster.log_cleaner.ipynb #b0030a59
 class Orphaned(Exception): "The broker is gone."
@@ -196,7 +197,8 @@ async def run_pass(cleaner: LogCleaner, worker: Worker, log: PartitionLog, found
         if 'end' in answer: break
         if time.monotonic() - said > 10:
             said = time.monotonic()
-            cleaner.say(f'cleaning {name_of(log)}: {answer.get("done", 0) / max(total, 1):.0%} of {megabytes(total)} read')
+            share = answer.get('done', 0) / max(total, 1)
+            cleaner.say(f'cleaning {name_of(log)}: {share:.0%} of {megabytes(total)} read')
     directory = log_dir_of(logs, log)
     if directory: save_cleaned(directory, log, answer['end'])
     cleaner.passes += 1

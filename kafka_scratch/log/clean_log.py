@@ -21,8 +21,8 @@ from .cleanable import Cleanable, cleanable
 # %% ../../nbs/064h_log.clean_log.ipynb #839b319e
 def last_of_producers(log: PartitionLog) -> dict[int, tuple[int, int]]:
     "Of each producer that is known, the last offset of its data, or -1, and its epoch."
-    known = log.producers.producers.items()
-    return {number: (producer.sent[-1].last_offset if producer.sent else -1, producer.epoch) for number, producer in known}
+    def last(producer): return producer.sent[-1].last_offset if producer.sent else -1
+    return {number: (last(producer), producer.epoch) for number, producer in log.producers.producers.items()}
 
 def begin_pass(log: PartitionLog, found: Cleanable, now: int) -> Pass:
     "What a pass over a log has to know."
@@ -32,8 +32,9 @@ def begin_pass(log: PartitionLog, found: Cleanable, now: int) -> Pass:
                for segment, end in with_ends(log)[:-1] if segment.base_offset < found.first_uncleanable]
     aborted = [entry for entry in log.producers.aborted
                if entry.last_offset >= log.start_offset and entry.first_offset < found.first_uncleanable]
-    return Pass(log.directory, sources, found.first_dirty, found.first_uncleanable, aborted, last_of_producers(log), now,
-                config.delete_retention_ms, config.segment_bytes, config.segment_index_bytes, config.index_interval_bytes)
+    return Pass(log.directory, sources, found.first_dirty, found.first_uncleanable, aborted, last_of_producers(log),
+                now, config.delete_retention_ms, config.segment_bytes, config.segment_index_bytes,
+                config.index_interval_bytes)
 
 # ## Taking it over
 # %% ../../nbs/064h_log.clean_log.ipynb #76a1d690
@@ -51,9 +52,11 @@ def place_of(log: PartitionLog, made: Cleaned) -> int:
     "At which place of a log's segments those are that were cleaned."
     bases = [segment.base_offset for segment in log.segments[:-1]]   # never the active one
     at = bases.index(made.bases[0]) if made.bases[0] in bases else -1
-    if at < 0 or bases[at:at + len(made.bases)] != made.bases: raise Changed(f'segments of {log} went while it was cleaned')
+    if at < 0 or bases[at:at + len(made.bases)] != made.bases:
+        raise Changed(f'segments of {log} went while it was cleaned')
     found = os.stat(log.segments[at].path + '.cleaned')
-    if (found.st_ino, found.st_size) != (made.inode, made.size): raise Changed(f'another cleaner works on {log.directory}')
+    if (found.st_ino, found.st_size) != (made.inode, made.size):
+        raise Changed(f'another cleaner works on {log.directory}')
     return at
 
 def take_over(log: PartitionLog, made: Cleaned, segment: Segment, aborted: list) -> list[str]:

@@ -28,7 +28,8 @@ def segments_from(log: PartitionLog, offset: int) -> list[Segment]:
 def first_uncleanable_offset(log: PartitionLog, first_dirty: int, now: int) -> int:
     "Where a pass has to end: the first offset of a segment."
     lag = log.config.min_compaction_lag_ms
-    young = [segment.base_offset for segment in segments_from(log, first_dirty) if lag > 0 and age_of(segment) > now - lag]
+    dirty = segments_from(log, first_dirty) if lag > 0 else []
+    young = [segment.base_offset for segment in dirty if age_of(segment) > now - lag]
     end = max(first_dirty, min([log.stable_offset, log.active.base_offset, *young]))
     return log.segments[find_segment(log, end)].base_offset
 

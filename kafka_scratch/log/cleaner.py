@@ -23,12 +23,12 @@ from .record_filter import delete_horizon, filter_batch, record_places
 from .cleaned_transactions import CleanedTransactions, note_batch_of
 
 # %% ../../nbs/064e_log.cleaner.ipynb #0956f7c9
-# a segment to be cleaned: its first offset and the next one's, the sizes of its files, and when it was last written (ns)
+# a segment to be cleaned: its first offset and the next one's, the sizes of its files, when it was last written (ns)
 Source = namedtuple('Source', 'base end size index_size time_index_size modified')
 
 Pass = namedtuple('Pass', '''directory sources first_dirty first_uncleanable aborted last_of_producers now
                              delete_retention_ms segment_bytes segment_index_bytes index_interval_bytes''')
-# sources: all segments before first_uncleanable. last_of_producers: producer id → (last offset of its data or -1, epoch)
+# sources: all segments before first_uncleanable. last_of_producers: id → (last offset of its data or -1, epoch)
 
 # ## Batches of a file
 # %% ../../nbs/064e_log.cleaner.ipynb #6063ff86
@@ -54,7 +54,7 @@ def build_map(job: Pass, table: OffsetMap, progress=lambda size: None):
     table.clear()
     transactions = CleanedTransactions()
     dirty = [source for source in job.sources if source.end > job.first_dirty]
-    if dirty: transactions.add(aborted_in(job, dirty[0].base, job.first_uncleanable))   # as Kafka does: of whole segments
+    if dirty: transactions.add(aborted_in(job, dirty[0].base, job.first_uncleanable))   # of whole segments, as Kafka
     for source in dirty:
         if not add_segment(job, source, table, transactions, progress): return
         table.latest = source.end - 1
@@ -96,7 +96,7 @@ def group_segments(job: Pass, end: int) -> list[list[Source]]:
     "The segments before an offset, in groups of which each becomes one segment."
     groups, sources = [], [source for source in job.sources if source.base < end]
     for source in sources:
-        after = job.first_uncleanable if source is sources[-1] else source.end   # as Kafka does, which assumes the worst
+        after = job.first_uncleanable if source is sources[-1] else source.end   # as Kafka, which assumes the worst
         if groups and fits(job, groups[-1], source, after): groups[-1].append(source)
         else: groups.append([source])
     return groups
