@@ -254,14 +254,14 @@ def run(scratch: Path, commits: int) -> dict:
 def write_report(found: dict, when: str, who: str, others: str) -> str:
     "The table."
     old = found['starts'][1]['seconds']
-    rows = ['| start | log | until all 50 partitions answer | processor time | of what it was |', '|---|--:|--:|--:|--:|']
+    rows = ['| start | log | until all 50 partitions answer | processor time | of what it was |',
+            '|---|--:|--:|--:|--:|']
     rows += [f'| {each["name"]} | {each["megabytes"]:,.0f} MB | {each["seconds"]:,.1f} s | {each["cpu"]:,.1f} s '
              f'| {each["seconds"] / old:.3f} |' for each in found['starts']]
     text = f'# A restart after {found["commits"]:,} commits of {GROUPS:,} groups\n\n{when}. {who} {others}\n\n'
-    text += '\n'.join(rows) + f'\n\nTo clean what was never cleaned took {found["cleaning"]:.0f} s, by two processes in the '
-    text += 'background, '
-    text += f'after one commit of each group. Then each group committed {AGAIN} times more, so that the active segments '
-    text += 'were nearly as large as they get.\n'
+    text += '\n'.join(rows) + f'\n\nTo clean what was never cleaned took {found["cleaning"]:.0f} s, by two processes '
+    text += 'in the background, after one commit of each group. Then each group committed '
+    text += f'{AGAIN} times more, so that the active segments were nearly as large as they get.\n'
     return text
 
 

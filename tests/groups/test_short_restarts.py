@@ -36,8 +36,8 @@ def coordinator() -> GroupCoordinator:
 
 
 def state_of(found: GroupCoordinator) -> dict:
-    """All that a coordinator knows. (A name under which nothing is left doesn't count: it is there after every record was
-    replayed, and a cleaned log doesn't have it.)"""
+    """All that a coordinator knows. (A name under which nothing is left doesn't count: it is there after every record
+    was replayed, and a cleaned log doesn't have it.)"""
     def classic(group):
         members = {id: (each.instance_id, each.client_id, each.assignment, each.protocols, each.session_timeout_ms)
                    for id, each in group.members.items()}
@@ -69,15 +69,19 @@ class History:
         for record in read_records(batch): load_record(self.seen, 0, batch, record)
 
     def some_offset(self, topics='xy') -> dict:
-        return dict(group=self.chance.choice(GROUPS), topic=self.chance.choice(topics), partition=self.chance.randrange(2))
-    def value(self, **more): return OffsetCommitValue(offset=self.number, metadata='', commit_timestamp=self.number, **more)
+        topic = self.chance.choice(topics)
+        return dict(group=self.chance.choice(GROUPS), topic=topic, partition=self.chance.randrange(2))
+    def value(self): return OffsetCommitValue(offset=self.number, metadata='', commit_timestamp=self.number)
 
-    def commit(self): self.write([(OffsetCommitKey(**self.some_offset()), self.value()) for _ in range(self.chance.choice((1, 1, 3)))])
+    def commit(self):
+        count = self.chance.choice((1, 1, 3))
+        self.write([(OffsetCommitKey(**self.some_offset()), self.value()) for _ in range(count)])
     def commit_as_long_ago(self):
         self.write([(LegacyOffsetCommitKey(**self.some_offset('z')),   # nobody writes both forms about one partition
                      LegacyOffsetCommitValue(offset=self.number, metadata='', commit_timestamp=self.number))])
     def forget(self):
-        kind, topics = self.chance.choice(((OffsetCommitKey, 'xy'), (OffsetCommitKey, 'xy'), (LegacyOffsetCommitKey, 'z')))
+        kinds = (OffsetCommitKey, 'xy'), (OffsetCommitKey, 'xy'), (LegacyOffsetCommitKey, 'z')
+        kind, topics = self.chance.choice(kinds)
         self.write([(kind(**self.some_offset(topics)), None)])
     def commit_in_transaction(self):
         self.write([(OffsetCommitKey(**self.some_offset()), self.value())], self.chance.choice(PRODUCERS))
@@ -92,7 +96,8 @@ class History:
         return write_state(GroupMetadataValue(protocol_type='consumer', generation=self.number, protocol='range',
                                               leader=members[0].member_id if members else None,
                                               current_state_timestamp=self.number, members=members), 3)
-    def tombstones(self, name: str) -> list: return self.seen.groups[name].tombstones() if name in self.seen.groups else []
+    def tombstones(self, name: str) -> list:
+        return self.seen.groups[name].tombstones() if name in self.seen.groups else []
     def kind(self, name: str): return self.seen.groups[name].kind if name in self.seen.groups else None
 
     def change_classic(self):
@@ -113,7 +118,8 @@ class History:
                 client_id='c', client_host='h', subscribed_topic_names=['x'], rebalance_timeout_ms=number,
                 subscribed_topic_regex='x.*', classic_member_metadata=None)),
             (ConsumerGroupMetadataKey(group_id=name), ConsumerGroupMetadataValue(epoch=number, metadata_hash=number)),
-            (ConsumerGroupTargetAssignmentMemberKey(**id), ConsumerGroupTargetAssignmentMemberValue(topic_partitions=some())),
+            (ConsumerGroupTargetAssignmentMemberKey(**id),
+             ConsumerGroupTargetAssignmentMemberValue(topic_partitions=some())),
             (ConsumerGroupTargetAssignmentMetadataKey(group_id=name),
              ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=number)),
             (ConsumerGroupCurrentMemberAssignmentKey(**id), ConsumerGroupCurrentMemberAssignmentValue(
