@@ -165,7 +165,8 @@ async def find_dirtiest(cleaner: LogCleaner) -> tuple[PartitionLog, Cleanable] |
         for number in list(topic.states):
             await asyncio.sleep(0)   # there may be many
             log = log_of(cleaner, topic, number)
-            if log is None or log.failed or log in cleaner.at_work or log.directory in cleaner.uncleanable: continue
+            if log is None or log.failed or log.future or log in cleaner.at_work: continue   # future: it is being moved
+            if log.directory in cleaner.uncleanable: continue
             log.config = logs.config_of(log.topic)
             found = look_at(cleaner, log)
             if found and (best is None or found.ratio > best[1].ratio): best = log, found
@@ -184,34 +185,42 @@ async def run_pass(cleaner: LogCleaner, worker: Worker, log: PartitionLog, found
     "Lets a process clean a log, and takes over what it makes."
     from kafka_scratch.log.clean_log import begin_pass
     logs, loop, news = cleaner.logs, asyncio.get_running_loop(), asyncio.Queue()
-    line, size, began = pass_to_json(begin_pass(log, found, logs.now())), log.size, time.monotonic()
+    job, size, began = begin_pass(log, found, logs.now()), log.size, time.monotonic()
     def tell(answer):
         try: loop.call_soon_threadsafe(news.put_nowait, answer)
         except RuntimeError: pass   # the loop is closed
-    threading.Thread(target=worker.do, args=(line, tell), daemon=True, name='kafka_scratch cleaner').start()
+    threading.Thread(target=worker.do, args=(pass_to_json(job), tell), daemon=True).start()
     total, said = found.clean_bytes + 2 * found.dirty_bytes, began
     while True:
         answer = await news.get()
         if 'error' in answer: raise ValueError(answer['error'])
-        if 'made' in answer: await take_made(cleaner, log, answer['made'])
+        if 'made' in answer: await take_made(cleaner, log, job.directory, answer['made'])
         if 'end' in answer: break
         if time.monotonic() - said > 10:
             said = time.monotonic()
             share = answer.get('done', 0) / max(total, 1)
             cleaner.say(f'cleaning {name_of(log)}: {share:.0%} of {megabytes(total)} read')
     directory = log_dir_of(logs, log)
-    if directory: save_cleaned(directory, log, answer['end'])
+    if directory:
+        directory.offsets[CLEANER][log.topic, log.partition] = answer['end']
+        save_cleaned(directory)
     cleaner.passes += 1
     if answer['done'] > 1 << 24: cleaner.say(pass_text(log, found, answer, size, time.monotonic() - began))
 
 # %% ../../nbs/090b_cluster.log_cleaner.ipynb #528a072e
-async def take_made(cleaner: LogCleaner, log: PartitionLog, made: list):
+async def take_made(cleaner: LogCleaner, log: PartitionLog,
+                    home: str,    # its directory, when the pass began
+                    made: list    # a Cleaned, as JSON has it
+                   ):
     "Takes over a segment that was made. What takes time is done in a thread."
     from kafka_scratch.log.cleaner import Cleaned
     from kafka_scratch.log.clean_log import Changed, load_cleaned, remove_all, take_over
+    def check():
+        if log_dir_of(cleaner.logs, log) is None or log.directory != home: raise Changed(f'{log} is not where it was')
     made, loop = Cleaned(*made), asyncio.get_running_loop()
+    check()
     loaded = await loop.run_in_executor(None, load_cleaned, log, made)
-    if log_dir_of(cleaner.logs, log) is None: raise Changed(f'{log} is gone')
+    check()   # it may have been moved meanwhile, or deleted
     loop.run_in_executor(None, remove_all, take_over(log, made, *loaded))
 
 def name_of(log: PartitionLog) -> str: return f'{log.topic}-{log.partition}'

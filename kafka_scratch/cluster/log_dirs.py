@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['CLEAN', 'LOCK', 'RECOVERY', 'START', 'REPLICATION', 'CLEANER', 'InUse', 'lock_directory', 'LogDir', 'is_online',
            'read_offsets', 'sync_directory', 'take_directory', 'begin_directory', 'topic_partition', 'partition_names',
-           'future_names', 'forget_partition', 'open_partition', 'make_partition', 'save_checkpoints', 'save_cleaned',
+           'future_names', 'forget_partition', 'open_partition', 'make_partition', 'save_cleaned', 'save_checkpoints',
            'leave_directory']
 
 # %% ../../nbs/088_cluster.log_dirs.ipynb #177fee47
@@ -52,6 +52,7 @@ class LogDir:
         self.dry = False      # are segments only looked at, and left as they are?
         self.logs = {}        # directory name → PartitionLog
         self.offsets = {}     # checkpoint → {(topic, partition): offset}
+        self.cleaned = {}     # what the file says of where logs are clean
         self.sizes = {}       # directory name → bytes, of logs that aren't open
 
     def file(self, name: str) -> str: return os.path.join(self.path, name)
@@ -91,6 +92,7 @@ def begin_directory(directory: LogDir):
     take_directory(directory)
     directory.clean = os.path.exists(directory.file(CLEAN))
     for name in (RECOVERY, START, REPLICATION, CLEANER): read_offsets(directory, name)
+    directory.cleaned = dict(directory.offsets[CLEANER])
     if os.path.exists(directory.file(CLEAN)):
         os.unlink(directory.file(CLEAN))
         sync_directory(directory.path)   # or a power failure could bring it back
@@ -138,6 +140,14 @@ def make_partition(directory: LogDir, name: str, topic_id: bytes):
     write_partition_metadata(directory.file(name), topic_id, sync=False)   # a thousand syncs would take too long
 
 # ## Checkpoints
+# %% ../../nbs/088_cluster.log_dirs.ipynb #f367c9f1
+def save_cleaned(directory: LogDir):
+    "Writes down up to where logs are clean, if that has changed."
+    known = directory.offsets[CLEANER]
+    if known == directory.cleaned: return
+    write_checkpoint(directory.file(CLEANER), [(*place, offset) for place, offset in sorted(known.items())])
+    directory.cleaned = dict(known)
+
 # %% ../../nbs/088_cluster.log_dirs.ipynb #7dfdca73
 def save_checkpoints(directory: LogDir):
     "Writes the recovery point, start offset and high watermark of each log. The lines of closed logs stay."
@@ -150,13 +160,7 @@ def save_checkpoints(directory: LogDir):
             for log in directory.logs.values():
                 if log.start_offset <= log.segments[0].base_offset: known.pop((log.topic, log.partition))
         write_checkpoint(directory.file(name), [(*place, offset) for place, offset in sorted(known.items())])
-
-# %% ../../nbs/088_cluster.log_dirs.ipynb #f367c9f1
-def save_cleaned(directory: LogDir, log: PartitionLog, offset: int):
-    "Writes down up to where a log is clean, and the same of all others."
-    known = directory.offsets[CLEANER]
-    known[log.topic, log.partition] = offset
-    write_checkpoint(directory.file(CLEANER), [(*place, offset) for place, offset in sorted(known.items())])
+    save_cleaned(directory)
 
 # %% ../../nbs/088_cluster.log_dirs.ipynb #847a8ac9
 def leave_directory(directory: LogDir, broker_epoch: int = -1):

@@ -94,7 +94,7 @@ def apply_transaction_record(coordinator: TransactionCoordinator, transactional_
 
 # %% ../../nbs/132_transactions.coordinator.ipynb #b7f3644e
 def load_transaction_metadata(coordinator: TransactionCoordinator):
-    "Replays what counts in the log. Where it can't be read to its end, we know nothing: the rest may decide."
+    "Replays what counts. Where a log can't be read to its end, we know nothing: the last word may be in the rest."
     def replay(partition: int, record: Live):
         try:
             if Int16.read(record.key or b'', 0)[0] != TransactionLogKey.STATE_TYPE: return
