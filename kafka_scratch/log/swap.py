@@ -57,7 +57,8 @@ def next_offset(path: str, base: int) -> int:
     end, file = base, File(path)
     try:
         for batch in placed_batches(file, 0, file.size()): end = last_offset(batch.header) + 1
-    except DecodeError as error: raise BadFile(f'{path} was to replace other segments, and is damaged: {error}') from None
+    except DecodeError as error:
+        raise BadFile(f'{path} was to replace other segments, and is damaged: {error}') from None
     return end
 
 def finish_swap(directory: str) -> bool:
