@@ -76,7 +76,7 @@ def peak_memory(pid: int) -> int:
 
 def clean_with_ours(directory: Path, memory: int) -> dict:
     "The process that the broker starts; what it makes is taken over, as the broker does it."
-    from kafka_scratch.cluster.log_cleaner import Worker, pass_to_json
+    from kafka_scratch.cluster.cleaner_process import Worker, pass_to_json
     from kafka_scratch.log.clean_log import begin_pass, load_cleaned, remove_all, take_over
     from kafka_scratch.log.cleanable import cleanable
     from kafka_scratch.log.cleaner import Cleaned
