@@ -133,7 +133,7 @@ def count_keys(log: PartitionLog, first: int = 0, # leave out what comes before
         try:
             for batch in batches_from(segment.path, 0, segment.size):
                 if batch.control or batch.last_offset < max(first, log.start_offset): continue
-                for place in record_places(batch.payload(), batch.header.record_count):
-                    note_key(keys, place.key, place.tombstone)
+                for _, _, _, key, tombstone, _ in record_places(batch.payload(), batch.header.record_count):
+                    note_key(keys, key, tombstone)
         except DecodeError: return keys
     return keys
