@@ -146,7 +146,7 @@ async def attempt_pass(cleaner: LogCleaner, worker: Worker, log: PartitionLog, f
         await run_pass(cleaner, worker, log, found)
         sound = True
     except Changed: pass   # the log was trimmed, or is gone: another time
-    except (OSError, ValueError) as error:
+    except Exception as error:   # whatever it is: the other logs are to be cleaned all the same
         cleaner.uncleanable.add(log.directory)
         cleaner.logs.note(f"{name_of(log)} can't be cleaned, and isn't until the next start: {error}")
     finally:
@@ -169,7 +169,10 @@ async def keep_clean(cleaner: LogCleaner, idle: float = 60):
     worker, last = None, 0
     try:
         while True:
-            found = await find_dirtiest(cleaner)
+            try: found = await find_dirtiest(cleaner)
+            except (OSError, ValueError) as error:
+                cleaner.logs.note(f"can't look for logs to clean: {error}")
+                found = None
             if found is None:
                 if worker and time.monotonic() - last > idle: worker = end_worker(cleaner, worker)
                 await asyncio.sleep(max(cleaner.backoff / 1000, 0.01))
