@@ -16,6 +16,10 @@ from fetch import QUICK_JAVA
 TOPICS, CONFIGS, GROUPS = 'org.apache.kafka.tools.TopicCommand', 'kafka.admin.ConfigCommand', 'org.apache.kafka.tools.consumer.group.ConsumerGroupCommand'  # noqa: E501
 PRODUCER, CONSUMER = 'org.apache.kafka.tools.ConsoleProducer', 'org.apache.kafka.tools.consumer.ConsoleConsumer'
 OFFSETS, DELETE_RECORDS = 'org.apache.kafka.tools.GetOffsetShell', 'org.apache.kafka.tools.DeleteRecordsCommand'
+LOG_DIRS = 'org.apache.kafka.tools.LogDirsCommand'
+REASSIGN = 'org.apache.kafka.tools.reassign.ReassignPartitionsCommand'
+ELECT, QUORUM = 'org.apache.kafka.tools.LeaderElectionCommand', 'org.apache.kafka.tools.MetadataQuorumCommand'
+FEATURES = 'org.apache.kafka.tools.FeatureCommand'
 PRINT = [word for name in ('partition', 'offset', 'key') for word in ('--property', f'print.{name}=true')]
 
 
@@ -145,6 +149,62 @@ def forget(options):
     say(forgotten=options.group)
 
 
+def log_dirs(options):
+    said = json.loads(output(options, LOG_DIRS, '--describe', '--topic-list', options.topic).splitlines()[-1])
+    for directory in said['brokers'][0]['logDirs']:
+        for found in directory['partitions']:
+            say(partition=int(found['partition'].rsplit('-', 1)[1]), dir=directory['logDir'], size=found['size'])
+
+
+def reassigned(options, *arguments, replica: int, **more) -> str:
+    "What kafka-reassign-partitions says of a plan in which every partition has this replica."
+    plan = [{'topic': options.topic, 'partition': number, 'replicas': [replica], **more} for number
+            in range(options.partitions)]
+    with tempfile.NamedTemporaryFile('w', suffix='.json') as file:
+        json.dump({'partitions': plan, 'version': 1}, file)
+        file.flush()
+        return output(options, REASSIGN, '--reassignment-json-file', file.name, *arguments)
+
+
+def move(options):
+    reassigned(options, '--execute', replica=1, log_dirs=[options.to])
+    say(moved=options.partitions)
+
+
+def reassign(options):
+    reassigned(options, '--execute', replica=int(options.to))
+    said = output(options, REASSIGN, '--list')
+    say(moving=[int(number) for number in re.findall(rf'{re.escape(options.topic)}-(\d+):', said)])
+
+
+def elect(options):
+    for number in range(options.partitions):
+        said = output(options, ELECT, '--election-type', 'preferred', '--topic', options.topic, '--partition', number)
+        say(partition=number, elected='Valid replica already elected' not in said)
+
+
+def quorum(options):
+    said = output(options, QUORUM, 'describe', '--replication')
+    rows = [line.split() for line in said.splitlines()]
+    say(leader=[int(row[0]) for row in rows if row[-1] == 'Leader'][0],
+        voters=[int(row[0]) for row in rows if row[-1] in ('Leader', 'Follower')])
+
+
+def features(options):
+    name, _ = options.config.split('=')
+    output(options, FEATURES, 'upgrade', '--feature', options.config)
+    level = re.search(rf'Feature: {re.escape(name)}\s.*FinalizedVersionLevel: (\d+)', output(options, FEATURES,
+                                                                                          'describe'))[1]
+    say(name=name, level=int(level))
+
+
+def quotas(options):
+    name, _ = options.config.split('=')
+    client = '--entity-type', 'clients', '--entity-name', options.id
+    output(options, CONFIGS, '--alter', *client, '--add-config', options.config)
+    say(name=name, value=float(re.search(rf'{name}=([\d.]+)', output(options, CONFIGS, '--describe', *client))[1]))
+
+
 def truncate(options):
     wanted = [{'topic': options.topic, 'partition': number,
                'offset': options.before} for number in range(options.partitions)]
@@ -159,4 +219,5 @@ def truncate(options):
 if __name__ == '__main__':
     main(create=create, list=list_topics, describe=describe, grow=grow, configure=configure, delete=delete,
          produce=produce, consume=consume, offsets=offsets,
-         member=member, groups=groups, forget=forget, truncate=truncate)
+         member=member, groups=groups, forget=forget, truncate=truncate,
+         log_dirs=log_dirs, move=move, elect=elect, reassign=reassign, quorum=quorum, features=features, quotas=quotas)
