@@ -1,4 +1,5 @@
 "The driver of the console tools that come with Apache Kafka: commands themselves, this translates."
+import contextlib
 import json
 import re
 import signal
@@ -30,6 +31,15 @@ def java(options, tool: str, *arguments, log: str = real_kafka.QUIET) -> list[st
 def output(options, tool: str, *arguments, **settings) -> str:
     return subprocess.run(java(options, tool, *arguments), stdout=subprocess.PIPE, check=True, text=True,
                           timeout=2 * PATIENCE, **settings).stdout
+
+
+@contextlib.contextmanager
+def json_file(content: dict):
+    "The name of a file with this in it, for as long as it is needed."
+    with tempfile.NamedTemporaryFile('w', suffix='.json') as file:
+        json.dump(content, file)
+        file.flush()
+        yield file.name
 
 
 def create(options):
@@ -160,10 +170,8 @@ def reassigned(options, *arguments, replica: int, **more) -> str:
     "What kafka-reassign-partitions says of a plan in which every partition has this replica."
     plan = [{'topic': options.topic, 'partition': number, 'replicas': [replica], **more} for number
             in range(options.partitions)]
-    with tempfile.NamedTemporaryFile('w', suffix='.json') as file:
-        json.dump({'partitions': plan, 'version': 1}, file)
-        file.flush()
-        return output(options, REASSIGN, '--reassignment-json-file', file.name, *arguments)
+    with json_file({'partitions': plan, 'version': 1}) as path:
+        return output(options, REASSIGN, '--reassignment-json-file', path, *arguments)
 
 
 def move(options):
@@ -178,9 +186,12 @@ def reassign(options):
 
 
 def elect(options):
+    wanted = [{'topic': options.topic, 'partition': number} for number in range(options.partitions)]
+    with json_file({'partitions': wanted}) as path:
+        said = output(options, ELECT, '--election-type', 'preferred', '--path-to-json-file', path)
+    valid = re.search('Valid replica already elected for partitions (.*)', said)[1]
     for number in range(options.partitions):
-        said = output(options, ELECT, '--election-type', 'preferred', '--topic', options.topic, '--partition', number)
-        say(partition=number, elected='Valid replica already elected' not in said)
+        say(partition=number, elected=f'{options.topic}-{number}' not in re.split(r'[,\s]+', valid))
 
 
 def quorum(options):
@@ -199,19 +210,19 @@ def features(options):
 
 
 def quotas(options):
-    name, _ = options.config.split('=')
     client = '--entity-type', 'clients', '--entity-name', options.id
-    output(options, CONFIGS, '--alter', *client, '--add-config', options.config)
-    say(name=name, value=float(re.search(rf'{name}=([\d.]+)', output(options, CONFIGS, '--describe', *client))[1]))
+    if options.config:
+        output(options, CONFIGS, '--alter', *client, '--add-config', options.config)
+        return say(set=options.config.split('=')[0])
+    for name, value in re.findall(r'(\w+)=([\d.]+)', output(options, CONFIGS, '--describe', *client)):
+        say(name=name, value=float(value))
 
 
 def truncate(options):
     wanted = [{'topic': options.topic, 'partition': number,
                'offset': options.before} for number in range(options.partitions)]
-    with tempfile.NamedTemporaryFile('w', suffix='.json') as file:
-        json.dump({'partitions': wanted, 'version': 1}, file)
-        file.flush()
-        said = output(options, DELETE_RECORDS, '--offset-json-file', file.name)
+    with json_file({'partitions': wanted, 'version': 1}) as path:
+        said = output(options, DELETE_RECORDS, '--offset-json-file', path)
     for partition, earliest in re.findall(r'-(\d+)\s+low_watermark: (\d+)', said):
         say(partition=int(partition), earliest=int(earliest))
 

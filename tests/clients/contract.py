@@ -34,7 +34,8 @@ of JSON, and ends with 0. Anything else is a failure, and stderr says why.
     reassign  --topic T --partitions N --to B       {"moving": [...]}: to broker B; then the partitions on their way
     quorum                                          {"leader": 1, "voters": [1]}
     features  --config NAME=LEVEL                   {"name": NAME, "level": LEVEL}: updated, then asked for
-    quotas    --id I --config NAME=VALUE            {"name": NAME, "value": VALUE}: set for a client id, then asked for
+    quotas    --id I [--config NAME=VALUE]          {"name": NAME, "value": VALUE} for each of a client id; with
+                                                    --config {"set": NAME} instead
     throttle  --topic T --id I --count N            {"produced": N, "throttled": true}: has this client id to wait?
 
 Record number N has the key `key-N` and the value of `value_of(N)`. A driver that starts slowly can also `serve`: it

@@ -196,13 +196,14 @@ def features(options):
     client, (name, level) = admin(options), options.config.split('=')
     answer = client.update_features({name: int(level)})
     if set(answer.values()) - {'OK'}: raise KafkaError(answer)
-    say(name=name, level=client.describe_features()['finalized_features'][name][1])
+    say(name=name, level=client.describe_features()[name]['finalized'][1])
 
 
 def throttle(options):
     producer = KafkaProducer(bootstrap_servers=options.bootstrap, client_id=options.id, linger_ms=20)
     send(producer, options.topic, numbers(0, options.count))
-    say(produced=options.count, throttled=producer.metrics()['producer-metrics']['produce-throttle-time-max'] > 0)
+    waits = [group['throttle-time-max'] for group in producer.metrics().values() if 'throttle-time-max' in group]
+    say(produced=options.count, throttled=max(waits) > 0)
     producer.close()
 
 

@@ -627,8 +627,9 @@ def test_features(client, driver):
 
 @table
 def test_quotas(client, driver):
-    said = driver.run('quotas', id=f'limited-{client}', config='producer_byte_rate=123456')
-    assert said == [{'name': 'producer_byte_rate', 'value': 123456}]
+    id, name = f'limited-{client}', 'producer_byte_rate'
+    assert driver.run('quotas', id=id, config=f'{name}=123456') == [{'set': name}]
+    wait_until(lambda: driver.run('quotas', id=id) == [{'name': name, 'value': 123456}], 'the quota to be known')
 
 
 @table
@@ -636,7 +637,7 @@ def test_throttle(client, driver, broker, new_topic):
     "Some thousand bytes at once, and no more than some hundred a second allowed."
     id = f'slow-{client}'
     entry = AlterEntryData(entity=[EntityData(entity_type='client-id', entity_name=id)],
-                           ops=[OpData(key='producer_byte_rate', value=400.0, remove=False)])
+                           ops=[OpData(key='producer_byte_rate', value=500.0, remove=False)])
     with Broker(f'127.0.0.1:{broker.port}') as asking:
         answer = ask_any_broker(asking, alter_client_quotas, AlterClientQuotasRequest(entries=[entry],
                                                                                       validate_only=False))

@@ -411,10 +411,23 @@ func features() {
 func quotas() {
 	admin := newAdmin()
 	defer admin.Close()
-	name, value, _ := strings.Cut(options["config"], "=")
+	id := options["id"]
+	if name, value, set := strings.Cut(options["config"], "="); set {
+		setQuota(admin, id, name, value)
+		return
+	}
+	described, err := admin.DescribeClientQuotas(ctx, false, []kadm.DescribeClientQuotaComponent{{Type: "client-id", MatchName: &id, MatchType: 0}})
+	check(err)
+	for _, entity := range described {
+		for _, quota := range entity.Values {
+			say(line{"name": quota.Key, "value": quota.Value})
+		}
+	}
+}
+
+func setQuota(admin *kadm.Client, id, name, value string) {
 	rate, err := strconv.ParseFloat(value, 64)
 	check(err)
-	id := options["id"]
 	answers, err := admin.AlterClientQuotas(ctx, []kadm.AlterClientQuotaEntry{{
 		Entity: kadm.ClientQuotaEntity{{Type: "client-id", Name: &id}},
 		Ops:    []kadm.AlterClientQuotaOp{{Key: name, Value: rate}},
@@ -423,11 +436,7 @@ func quotas() {
 	for _, answer := range answers {
 		check(answer.Err)
 	}
-	described, err := admin.DescribeClientQuotas(ctx, false, []kadm.DescribeClientQuotaComponent{{Type: "client-id", MatchName: &id, MatchType: 0}})
-	check(err)
-	for _, quota := range described[0].Values {
-		say(line{"name": quota.Key, "value": quota.Value})
-	}
+	say(line{"set": name})
 }
 
 type waits struct{ longest atomic.Int64 }

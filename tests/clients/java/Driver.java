@@ -336,12 +336,14 @@ public class Driver {
     }
 
     void quotas() throws Exception {
-        String[] config = options.get("config").split("=");
         ClientQuotaEntity client = new ClientQuotaEntity(Map.of(ClientQuotaEntity.CLIENT_ID, options.get("id")));
         ClientQuotaFilter filter = ClientQuotaFilter.contains(List.of(ClientQuotaFilterComponent.ofEntity(ClientQuotaEntity.CLIENT_ID, options.get("id"))));
         try (Admin admin = admin()) {
-            get(admin.alterClientQuotas(List.of(new ClientQuotaAlteration(client, List.of(new ClientQuotaAlteration.Op(config[0], Double.valueOf(config[1])))))).all());
-            say("name", config[0], "value", get(admin.describeClientQuotas(filter).entities()).get(client).get(config[0]));
+            if (options.containsKey("config")) {
+                String[] config = options.get("config").split("=");
+                get(admin.alterClientQuotas(List.of(new ClientQuotaAlteration(client, List.of(new ClientQuotaAlteration.Op(config[0], Double.valueOf(config[1])))))).all());
+                say("set", config[0]);
+            } else get(admin.describeClientQuotas(filter).entities()).getOrDefault(client, Map.of()).forEach((name, value) -> say("name", name, "value", value));
         }
     }
 
