@@ -29,8 +29,10 @@ def java(options, tool: str, *arguments, log: str = real_kafka.QUIET) -> list[st
             options.bootstrap, *map(str, arguments)]
 
 def output(options, tool: str, *arguments, **settings) -> str:
-    return subprocess.run(java(options, tool, *arguments), stdout=subprocess.PIPE, check=True, text=True,
-                          timeout=2 * PATIENCE, **settings).stdout
+    done = subprocess.run(java(options, tool, *arguments), stdout=subprocess.PIPE, text=True, timeout=2 * PATIENCE,
+                          **settings)
+    if done.returncode: raise SystemExit(f'{tool} ended with {done.returncode}: {done.stdout}')   # why, it says there
+    return done.stdout
 
 
 @contextlib.contextmanager

@@ -37,7 +37,7 @@ def no_admin(reason: str, *more: str) -> dict:
 
 # What one asks of a broker, not of its topics.
 OF_BROKERS = 'log_dirs', 'move', 'elect', 'reassign', 'quorum', 'features', 'quotas'
-SILENT = 'it waits, but tells nobody'
+SILENT = 'it tells nobody of throttle times'
 def no_call(*jobs: str, able: str = '') -> dict:
     return {job: 'it has no call for that' for job in jobs if job != able}
 
