@@ -1,8 +1,8 @@
 "The driver of confluent-kafka, which is librdkafka."
 import functools
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, OFFSET_BEGINNING, Producer
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, ElectionType, KafkaError, KafkaException
+from confluent_kafka import OFFSET_BEGINNING, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic
 from confluent_kafka.admin import OffsetSpec
 
@@ -177,7 +177,24 @@ def truncate(options):
         say(partition=place.partition, earliest=answer.low_watermark)
 
 
+def elect(options):
+    answers = admin(options).elect_leaders(ElectionType.PREFERRED, each(options)).result(PATIENCE)
+    for place, error in answers.items():
+        if error and error.code() != KafkaError.ELECTION_NOT_NEEDED: raise KafkaException(error)
+        say(partition=place.partition, elected=not error)
+
+
+def throttle(options):
+    waits = []
+    producer = Producer({'bootstrap.servers': options.bootstrap, 'client.id': options.id, 'linger.ms': 20,
+                         'throttle_cb': waits.append})
+    send(producer, options.topic, numbers(0, options.count))
+    producer.poll(0)
+    say(produced=options.count, throttled=any(event.throttle_time > 0 for event in waits))
+
+
 if __name__ == '__main__':
     main(create=create, list=list_topics, describe=describe, grow=grow, configure=configure, delete=delete,
          produce=produce, transact=transact, copy=copy,
-         consume=consume, offsets=offsets, member=member, groups=groups, forget=forget, truncate=truncate)
+         consume=consume, offsets=offsets, member=member, groups=groups, forget=forget, truncate=truncate,
+         elect=elect, throttle=throttle)

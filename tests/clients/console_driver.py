@@ -1,4 +1,5 @@
 "The driver of the console tools that come with Apache Kafka: commands themselves, this translates."
+import contextlib
 import json
 import re
 import signal
@@ -16,6 +17,10 @@ from fetch import QUICK_JAVA
 TOPICS, CONFIGS, GROUPS = 'org.apache.kafka.tools.TopicCommand', 'kafka.admin.ConfigCommand', 'org.apache.kafka.tools.consumer.group.ConsumerGroupCommand'  # noqa: E501
 PRODUCER, CONSUMER = 'org.apache.kafka.tools.ConsoleProducer', 'org.apache.kafka.tools.consumer.ConsoleConsumer'
 OFFSETS, DELETE_RECORDS = 'org.apache.kafka.tools.GetOffsetShell', 'org.apache.kafka.tools.DeleteRecordsCommand'
+LOG_DIRS = 'org.apache.kafka.tools.LogDirsCommand'
+REASSIGN = 'org.apache.kafka.tools.reassign.ReassignPartitionsCommand'
+ELECT, QUORUM = 'org.apache.kafka.tools.LeaderElectionCommand', 'org.apache.kafka.tools.MetadataQuorumCommand'
+FEATURES = 'org.apache.kafka.tools.FeatureCommand'
 PRINT = [word for name in ('partition', 'offset', 'key') for word in ('--property', f'print.{name}=true')]
 
 
@@ -24,8 +29,19 @@ def java(options, tool: str, *arguments, log: str = real_kafka.QUIET) -> list[st
             options.bootstrap, *map(str, arguments)]
 
 def output(options, tool: str, *arguments, **settings) -> str:
-    return subprocess.run(java(options, tool, *arguments), stdout=subprocess.PIPE, check=True, text=True,
-                          timeout=2 * PATIENCE, **settings).stdout
+    done = subprocess.run(java(options, tool, *arguments), stdout=subprocess.PIPE, text=True, timeout=2 * PATIENCE,
+                          **settings)
+    if done.returncode: raise SystemExit(f'{tool} ended with {done.returncode}: {done.stdout}')   # why, it says there
+    return done.stdout
+
+
+@contextlib.contextmanager
+def json_file(content: dict):
+    "The name of a file with this in it, for as long as it is needed."
+    with tempfile.NamedTemporaryFile('w', suffix='.json') as file:
+        json.dump(content, file)
+        file.flush()
+        yield file.name
 
 
 def create(options):
@@ -145,13 +161,70 @@ def forget(options):
     say(forgotten=options.group)
 
 
+def log_dirs(options):
+    said = json.loads(output(options, LOG_DIRS, '--describe', '--topic-list', options.topic).splitlines()[-1])
+    for directory in said['brokers'][0]['logDirs']:
+        for found in directory['partitions']:
+            say(partition=int(found['partition'].rsplit('-', 1)[1]), dir=directory['logDir'], size=found['size'])
+
+
+def reassigned(options, *arguments, replica: int, **more) -> str:
+    "What kafka-reassign-partitions says of a plan in which every partition has this replica."
+    plan = [{'topic': options.topic, 'partition': number, 'replicas': [replica], **more} for number
+            in range(options.partitions)]
+    with json_file({'partitions': plan, 'version': 1}) as path:
+        return output(options, REASSIGN, '--reassignment-json-file', path, *arguments)
+
+
+def move(options):
+    reassigned(options, '--execute', replica=1, log_dirs=[options.to])
+    say(moved=options.partitions)
+
+
+def reassign(options):
+    reassigned(options, '--execute', replica=int(options.to))
+    said = output(options, REASSIGN, '--list')
+    say(moving=[int(number) for number in re.findall(rf'{re.escape(options.topic)}-(\d+):', said)])
+
+
+def elect(options):
+    wanted = [{'topic': options.topic, 'partition': number} for number in range(options.partitions)]
+    with json_file({'partitions': wanted}) as path:
+        said = output(options, ELECT, '--election-type', 'preferred', '--path-to-json-file', path)
+    valid = re.search('Valid replica already elected for partitions (.*)', said)[1]
+    for number in range(options.partitions):
+        say(partition=number, elected=f'{options.topic}-{number}' not in re.split(r'[,\s]+', valid))
+
+
+def quorum(options):
+    said = output(options, QUORUM, 'describe', '--replication')
+    rows = [line.split() for line in said.splitlines()]
+    say(leader=[int(row[0]) for row in rows if row[-1] == 'Leader'][0],
+        voters=[int(row[0]) for row in rows if row[-1] in ('Leader', 'Follower')])
+
+
+def features(options):
+    name, _ = options.config.split('=')
+    output(options, FEATURES, 'upgrade', '--feature', options.config)
+    level = re.search(rf'Feature: {re.escape(name)}\s.*FinalizedVersionLevel: (\d+)', output(options, FEATURES,
+                                                                                          'describe'))[1]
+    say(name=name, level=int(level))
+
+
+def quotas(options):
+    client = '--entity-type', 'clients', '--entity-name', options.id
+    if options.config:
+        output(options, CONFIGS, '--alter', *client, '--add-config', options.config)
+        return say(set=options.config.split('=')[0])
+    for name, value in re.findall(r'(\w+)=([\d.]+)', output(options, CONFIGS, '--describe', *client)):
+        say(name=name, value=float(value))
+
+
 def truncate(options):
     wanted = [{'topic': options.topic, 'partition': number,
                'offset': options.before} for number in range(options.partitions)]
-    with tempfile.NamedTemporaryFile('w', suffix='.json') as file:
-        json.dump({'partitions': wanted, 'version': 1}, file)
-        file.flush()
-        said = output(options, DELETE_RECORDS, '--offset-json-file', file.name)
+    with json_file({'partitions': wanted, 'version': 1}) as path:
+        said = output(options, DELETE_RECORDS, '--offset-json-file', path)
     for partition, earliest in re.findall(r'-(\d+)\s+low_watermark: (\d+)', said):
         say(partition=int(partition), earliest=int(earliest))
 
@@ -159,4 +232,5 @@ def truncate(options):
 if __name__ == '__main__':
     main(create=create, list=list_topics, describe=describe, grow=grow, configure=configure, delete=delete,
          produce=produce, consume=consume, offsets=offsets,
-         member=member, groups=groups, forget=forget, truncate=truncate)
+         member=member, groups=groups, forget=forget, truncate=truncate,
+         log_dirs=log_dirs, move=move, elect=elect, reassign=reassign, quorum=quorum, features=features, quotas=quotas)

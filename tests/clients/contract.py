@@ -27,6 +27,16 @@ of JSON, and ends with 0. Anything else is a failure, and stderr says why.
     forget    --group G                             {"forgotten": G}: the group is deleted
     truncate  --topic T --partitions N --before N   {"partition": 0, "earliest": N} for each: records deleted
     delete    --topic T                             {"deleted": T}
+    log_dirs  --topic T --partitions N              {"partition": 0, "dir": ..., "size": N} for each
+    move      --topic T --partitions N --to DIR     {"moved": N}: the logs of these partitions go to that directory
+    elect     --topic T --partitions N              {"partition": 0, "elected": false} for each: false if the preferred
+                                                    replica leads already
+    reassign  --topic T --partitions N --to B       {"moving": [...]}: to broker B; then the partitions on their way
+    quorum                                          {"leader": 1, "voters": [1]}
+    features  --config NAME=LEVEL                   {"name": NAME, "level": LEVEL}: updated, then asked for
+    quotas    --id I [--config NAME=VALUE]          {"name": NAME, "value": VALUE} for each of a client id; with
+                                                    --config {"set": NAME} instead
+    throttle  --topic T --id I --count N            {"produced": N, "throttled": true}: has this client id to wait?
 
 Record number N has the key `key-N` and the value of `value_of(N)`. A driver that starts slowly can also `serve`: it
 takes such command lines on stdin, one after the other, each a JSON list, and ends each answer with {"done": true}, or

@@ -3,9 +3,9 @@ import logging
 import warnings
 warnings.filterwarnings('ignore', category=DeprecationWarning)   # its own, at import
 
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetSpec, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, OffsetSpec, TopicPartition, TopicPartitionReplica
 from kafka.admin import ConfigResource
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, NoError
 from kafka.structs import OffsetAndMetadata
 
 from contract import PATIENCE, TURNS, key_of, main, numbers, say, say_record, say_turns, value_of, when_stdin_ends
@@ -159,7 +159,57 @@ def truncate(options):
         say(partition=place.partition, earliest=answer['low_watermark'])
 
 
+def log_dirs(options):
+    for broker in admin(options).describe_log_dirs([options.topic]):
+        for directory in broker['log_dirs']:
+            for partition in [each for topic in directory['topics'] for each in topic['partitions']]:
+                say(partition=partition['partition_index'], dir=directory['log_dir'], size=partition['partition_size'])
+
+
+def move(options):
+    client = admin(options)
+    wanted = {TopicPartitionReplica(options.topic, place.partition, 1): options.to for place in each(options)}
+    for error in client.alter_replica_log_dirs(wanted).values():
+        if error is not NoError: raise error()
+    say(moved=options.partitions)
+
+
+def elect(options):
+    answer = admin(options).elect_leaders(0, {options.topic: list(range(options.partitions))})
+    for partition in answer.replica_election_results[0].partition_result:
+        say(partition=partition.partition_id, elected=partition.error_code == 0)
+
+
+def reassign(options):
+    client = admin(options)
+    for error in client.alter_partition_reassignments(dict.fromkeys(each(options), [int(options.to)])).values():
+        if error: raise error()
+    say(moving=[place.partition for place in client.list_partition_reassignments()])
+
+
+def quorum(options):
+    found = admin(options).describe_metadata_quorum()['topics'][0]['partitions'][0]
+    say(leader=found['leader_id'], voters=[voter['replica_id'] for voter in found['current_voters']])
+
+
+def features(options):
+    client, (name, level) = admin(options), options.config.split('=')
+    answer = client.update_features({name: int(level)})
+    if set(answer.values()) - {'OK'}: raise KafkaError(answer)
+    say(name=name, level=client.describe_features()[name]['finalized'][1])
+
+
+def throttle(options):
+    producer = KafkaProducer(bootstrap_servers=options.bootstrap, client_id=options.id, linger_ms=20)
+    send(producer, options.topic, numbers(0, options.count))
+    waits = [group['throttle-time-max'] for group in producer.metrics().values() if 'throttle-time-max' in group]
+    say(produced=options.count, throttled=max(waits) > 0)
+    producer.close()
+
+
 if __name__ == '__main__':
     main(create=create, list=list_topics, describe=describe, grow=grow, configure=configure, delete=delete,
          produce=produce, transact=transact, copy=copy,
-         consume=consume, offsets=offsets, member=member, groups=groups, forget=forget, truncate=truncate)
+         consume=consume, offsets=offsets, member=member, groups=groups, forget=forget, truncate=truncate,
+         log_dirs=log_dirs, move=move, elect=elect, reassign=reassign, quorum=quorum, features=features,
+         throttle=throttle)

@@ -16,10 +16,15 @@ JOBS = {'create': 'create a topic', 'list': 'list topics', 'describe': 'describe
         'produce': 'produce', 'appear': "produce to a topic that isn't there yet", 'idempotent': 'produce, idempotent',
         'transact': 'transactions: commit and abort', 'copy': 'read, write and commit in one transaction',
         'consume': 'consume what all clients wrote', 'committed': 'read only what is committed',
-        'offsets': 'ask for offsets',
-        'group': 'groups: members come, go and crash', 'resume': 'go on after a restart of the broker',
+        'compacted': 'read a compacted topic to its end', 'offsets': 'ask for offsets',
+        'group': 'groups: members come, go and crash',
+        'shared': 'share a group with a member of the other protocol', 'resume': 'go on after a restart of the broker',
         'groups': 'list and describe groups', 'forget': 'delete a group',
-        'truncate': 'delete records', 'delete': 'delete a topic'}
+        'truncate': 'delete records', 'delete': 'delete a topic',
+        'log_dirs': 'describe log dirs', 'move': 'move a log to another log dir', 'elect': 'elect leaders',
+        'reassign': 'alter and list reassignments', 'quorum': 'describe the quorum',
+        'features': 'update and describe features', 'quotas': 'alter and describe client quotas',
+        'throttle': 'produce under a quota, and see the throttle time'}
 VARIANTS = {'produce': CODECS, 'consume': CODECS, 'group': PROTOCOLS, 'resume': PROTOCOLS}
 
 Client = namedtuple('Client', 'title cannot', defaults=({},))
@@ -30,23 +35,35 @@ def no_admin(reason: str, *more: str) -> dict:
     return dict.fromkeys((*more, 'create', 'grow', 'configure', 'groups', 'forget', 'truncate', 'delete'), reason)
 
 
+# What one asks of a broker, not of its topics.
+OF_BROKERS = 'log_dirs', 'move', 'elect', 'reassign', 'quorum', 'features', 'quotas'
+SILENT = 'it tells nobody of throttle times'
+def no_call(*jobs: str, able: str = '') -> dict:
+    return {job: 'it has no call for that' for job in jobs if job != able}
+
+
 CLIENTS = {
-    'confluent-kafka': Client('confluent-kafka'),
-    'kafka-python': Client('kafka-python', only_classic('it has only the classic protocol')),
-    'aiokafka': Client('aiokafka', {'forget': 'it has no call for that',
+    'confluent-kafka': Client('confluent-kafka', no_call(*OF_BROKERS, able='elect')),
+    'kafka-python': Client('kafka-python', {**no_call('quotas'), **only_classic('it has only the classic protocol')}),
+    'aiokafka': Client('aiokafka', {**no_call('forget', *OF_BROKERS), 'throttle': SILENT,
                                     **only_classic('it has only the classic protocol')}),
-    'kcat': Client('kcat', {**no_admin('it produces, consumes and lists, nothing else'),
+    'kcat': Client('kcat', {**no_admin('it produces, consumes and lists, nothing else', *OF_BROKERS),
+                            'throttle': SILENT,
                             'copy': 'it can produce in a transaction, but not commit offsets in it',
                             **only_classic("Debian's librdkafka 2.0 has only the classic protocol")}),
-    'kafkajs': Client('kafkajs', only_classic('it has only the classic protocol')),
+    'kafkajs': Client('kafkajs', {**no_call(*OF_BROKERS, able='reassign'), 'throttle': SILENT,
+                                  **only_classic('it has only the classic protocol')}),
     'franz-go': Client('franz-go'),
     'java': Client('Java clients'),
     'console': Client('console tools', {'transact': 'kafka-console-producer has no transactions',
-                                        'copy': 'kafka-console-producer has no transactions'}),
-    'spark': Client('Spark connector', {**no_admin('topics and groups are not its business', 'list', 'describe'),
+                                        'copy': 'kafka-console-producer has no transactions',
+                                        'throttle': SILENT}),
+    'spark': Client('Spark connector', {**no_admin('topics, groups and brokers are not its business', 'list',
+                                                   'describe', *OF_BROKERS),
+                                        'throttle': SILENT,
                                         **dict.fromkeys(('transact', 'copy'), 'its sink writes at least once'),
                                         'offsets': 'it asks for them, but tells nobody',
-                                        **dict.fromkeys(('group[classic]', 'group[consumer]'),
+                                        **dict.fromkeys(('group[classic]', 'group[consumer]', 'shared'),
                                                         'it divides partitions among its tasks by itself'),
                                         'resume[consumer]': 'its offsets are in its checkpoint, not in a group'}),
 }

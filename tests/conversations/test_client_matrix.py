@@ -21,10 +21,14 @@ from clients import fetch
 from clients.contract import key_of, value_of
 from clients.matrix import CLIENTS, CODECS, PROTOCOLS
 from clients.programs import Driver, DriverFailed
-from kafka_scratch.client.client import Client as Broker, UnknownTopic, find_offsets, find_topics, send_batch
+from kafka_scratch.client.client import Client as Broker, UnknownTopic, ask_any_broker, find_offsets, find_topics
+from kafka_scratch.client.client import send_batch
 from kafka_scratch.apis.list_offsets import EARLIEST
-from kafka_scratch.log.reader import chosen_sources, partition_records
+from kafka_scratch.log.checkpoints import read_checkpoint
+from kafka_scratch.log.reader import find_sources, partition_records
 from kafka_scratch.log.records import Record, write_batch
+from kafka_scratch.security.alter_quotas import AlterClientQuotasRequest, AlterEntryData, OpData, alter_client_quotas
+from kafka_scratch.cluster.records import EntityData
 
 APACHE = os.environ.get('KAFKA_SCRATCH_MATRIX') == 'apache'
 # these come with the tests; the others are fetched for the whole run
@@ -33,14 +37,18 @@ SERVES = {'java': 60, 'spark': 240}     # drivers that start slowly: one process
 SETTINGS = {'offsets.topic.num.partitions': 4, 'transaction.state.log.num.partitions': 4,
             'auto.create.topics.enable': 'true', 'group.initial.rebalance.delay.ms': 0,
             'group.consumer.heartbeat.interval.ms': 500, 'group.consumer.min.heartbeat.interval.ms': 500,
-            'group.consumer.session.timeout.ms': 6000, 'group.consumer.min.session.timeout.ms': 6000}
+            'group.consumer.session.timeout.ms': 6000, 'group.consumer.min.session.timeout.ms': 6000,
+            'log.cleaner.backoff.ms': 500}
 
+
+def two_dirs(directory) -> list: return [directory/'logs', directory/'more']
 
 class Ours:
     "Our broker, as a process that can be stopped and started again where it was."
     def __init__(self, directory):
-        self.directory, self.port, self.log_dir = directory, free_port(), directory/'logs'
-        settings = {'node.id': 1, 'listeners': f'PLAINTEXT://127.0.0.1:{self.port}', 'log.dirs': self.log_dir,
+        self.directory, self.port, self.log_dirs = directory, free_port(), two_dirs(directory)
+        settings = {'node.id': 1, 'listeners': f'PLAINTEXT://127.0.0.1:{self.port}',
+                    'log.dirs': ','.join(map(str, self.log_dirs)),
                     'offsets.topic.replication.factor': 1,
                     'transaction.state.log.replication.factor': 1, 'transaction.state.log.min.isr': 1, **SETTINGS}
         self.file, self.process = properties(directory/'server.properties', **settings), None
@@ -54,7 +62,9 @@ class Ours:
 
 class Apache(real_kafka.RealKafka):
     "The real one."
-    def __init__(self, directory): super().__init__(directory, SETTINGS)
+    def __init__(self, directory):
+        self.log_dirs = two_dirs(directory)
+        super().__init__(directory, {**SETTINGS, 'log.dirs': ','.join(map(str, self.log_dirs))})
 
 
 @pytest.fixture(scope='module')
@@ -135,9 +145,14 @@ def feed(broker, topic: str, first: int, count: int, partitions: int = 3):
             send_batch(client, topic, partition, write_batch(records, base_timestamp=now, max_timestamp=now))
 
 
+def sources_of(broker, topic: str) -> list:
+    "The logs of a topic, in both directories."
+    return [source for path in broker.log_dirs for source in find_sources(str(path)) if source.topic == topic]
+
+
 def stored(broker, topic: str, **options) -> list[tuple]:
     "What is in the files of a topic: a batch with its records' numbers each, markers left out."
-    batches = [(batch, records) for source in chosen_sources(str(broker.log_dir), topic) for batch,
+    batches = [(batch, records) for source in sources_of(broker, topic) for batch,
                records in partition_records(source, **options)]
     for _, records in [each for each in batches if not each[0].control]:
         for record in records: assert bytes(record.value) == value_of(number_of(bytes(record.key)))
@@ -351,6 +366,49 @@ def test_truncate(client, driver, topic, broker):
             number): 4 for number in range(3)}
 
 
+KEYS, ROUNDS = 30, 5
+
+@pytest.fixture(scope='module')
+def compacted(broker):
+    "A topic with thirty keys, each written five times, after the cleaner was there: the offsets it left."
+    from confluent_kafka.admin import AdminClient, NewTopic
+    settings = {'cleanup.policy': 'compact', 'segment.ms': '4500', 'min.cleanable.dirty.ratio': '0.01'}
+    admin = AdminClient({'bootstrap.servers': f'127.0.0.1:{broker.port}'})
+    admin.create_topics([NewTopic('compacted', 1, 1, config=settings)])['compacted'].result(30)
+    wait_until(lambda: leaders(broker, 'compacted') == [1], 'a leader for compacted')
+    with Broker(f'127.0.0.1:{broker.port}') as client:
+        before = int(time.time() * 1000) - KEYS * ROUNDS * 1000
+        for number in range(KEYS * ROUNDS):   # a batch each, a second after the other: there are many segments
+            record, at = Record(key=key_of(number % KEYS), value=value_of(number)), before + number * 1000
+            send_batch(client, 'compacted', 0, write_batch([record], base_timestamp=at, max_timestamp=at))
+    wait_until(lambda: cleaned_to(broker, 'compacted') == last_segment(broker, 'compacted'), 'the cleaner', 60)
+    (source,) = sources_of(broker, 'compacted')
+    return [batch.header.base_offset for batch, records in partition_records(source) if records]
+
+
+def partition_dir(broker, topic: str, number: int = 0):
+    "Where the log of a partition is."
+    return next(path/f'{topic}-{number}' for path in broker.log_dirs if (path/f'{topic}-{number}').exists())
+
+def cleaned_to(broker, topic: str) -> int | None:
+    "How far the cleaner has got in partition 0 of a topic."
+    rows = read_checkpoint(str(partition_dir(broker, topic).parent/'cleaner-offset-checkpoint'))
+    return next((int(offset) for name, number, offset in rows if (name, number) == (topic, '0')), None)
+
+def last_segment(broker, topic: str) -> int:
+    return max(int(file.stem) for file in partition_dir(broker, topic).glob('*.log'))
+
+
+@table
+def test_compacted(client, driver, compacted):
+    "Every key has its last value, and the offsets have gaps."
+    lines = driver.run('consume', topic='compacted', partitions=1, count=len(compacted))
+    assert [line['offset'] for line in lines] == compacted and len(compacted) < KEYS * ROUNDS
+    last = {line['key']: line['value'] for line in lines}
+    written = range(KEYS * (ROUNDS - 1), KEYS * ROUNDS)
+    assert last == {key_of(number % KEYS).decode(): value_of(number).decode() for number in written}
+
+
 # --- Consuming in groups ---
 
 class Members:
@@ -430,6 +488,31 @@ def test_group(client, protocol, driver, broker, new_topic):
     wait_until(lambda: committed(broker, group, topic, 4) == [40] * 4, 'everything committed')
 
 
+@table
+def test_shared(client, driver, drivers, broker, new_topic):
+    "A member with the classic protocol, and then one of confluent-kafka with the new one, in the same group."
+    group = f'shared-{client}'
+    topic, peer = new_topic(group, 4), drivers('confluent-kafka')
+    members = Members(driver, topic=topic, group=group, protocol='classic')
+    feed(broker, topic, 0, 40, 4)
+    first = members.join()
+    members.wait_seen(40)
+    wait_until(lambda: committed(broker, group, topic, 4) == [10] * 4, 'everything committed')
+    second = peer.start('member', topic=topic, group=group, protocol='consumer')
+    members.programs.append(second)
+    try:
+        members.wait_shared(first, second)
+        feed(broker, topic, 40, 40, 4)
+        members.wait_seen(80)
+        assert protocol_of(broker, group) == 'consumer'
+        assert last_word(first) == {'left': True}
+        members.wait_shared(second)
+        feed(broker, topic, 80, 40, 4)
+        members.wait_seen(120)
+        assert members.seen() == list(range(120)) and last_word(second) == {'left': True}
+    finally: peer.end_all()
+
+
 @pytest.mark.parametrize('protocol', PROTOCOLS)
 @table
 def test_resume(client, protocol, driver, broker, new_topic, tmp_path):
@@ -488,3 +571,80 @@ def test_forget(client, driver, broker, topic):
     assert driver.run('forget', group=group) == [{'forgotten': group}]
     nothing = committed(broker, group, topic)
     assert nothing == [-1001] * 3   # librdkafka's word for: no offset
+
+
+# --- The broker itself ---
+
+# How the clients say that a broker isn't there, and that a level isn't supported.
+NO_BROKER = r'(?i)invalid_?replica(tion)?_?assignment|replica assignment is invalid|unknown broker id'
+NO_LEVEL = r'(?i)invalid_?update_?version|invalid update version'
+
+@table
+def test_log_dirs(client, driver, topic, broker):
+    feed(broker, topic, 0, 30)
+    directories = [partition_dir(broker, topic, number) for number in range(3)]
+    lines = driver.run('log_dirs', topic=topic, partitions=3)
+    assert sorted(lines, key=lambda line: line['partition']) == [
+        {'partition': number, 'dir': str(directory.parent),
+         'size': sum(file.stat().st_size for file in directory.glob('*.log'))}
+        for number, directory in enumerate(directories)]
+
+
+@table
+def test_move(client, driver, broker, new_topic):
+    topic = new_topic(f'moved-by-{client}', 1)
+    feed(broker, topic, 0, 30, 1)
+    before = partition_dir(broker, topic)
+    (other,) = [path for path in broker.log_dirs if path != before.parent]
+    assert driver.run('move', topic=topic, partitions=1, to=other) == [{'moved': 1}]
+    wait_until(lambda: (other/before.name).exists() and not before.exists(), 'the log to be there')
+    assert numbers_in(stored(broker, topic)) == list(range(30))
+    feed(broker, topic, 30, 30, 1)
+    assert numbers_in(stored(broker, topic)) == list(range(60))
+
+
+@table
+def test_elect(client, driver, topic):
+    lines = driver.run('elect', topic=topic, partitions=3)
+    assert sorted(lines, key=lambda line: line['partition']) == [{'partition': number,
+                                                                  'elected': False} for number in range(3)]
+
+
+@table
+def test_reassign(client, driver, topic, broker):
+    "To the only broker there is: nothing has to move. To one that isn't there: refused."
+    assert driver.run('reassign', topic=topic, partitions=3, to=1) == [{'moving': []}]
+    with pytest.raises(DriverFailed, match=NO_BROKER): driver.run('reassign', topic=topic, partitions=3, to=7)
+    assert leaders(broker, topic) == [1] * 3
+
+
+@table
+def test_quorum(client, driver): assert driver.run('quorum') == [{'leader': 1, 'voters': [1]}]
+
+
+@table
+def test_features(client, driver):
+    name = 'eligible.leader.replicas.version'
+    assert driver.run('features', config=f'{name}=1') == [{'name': name, 'level': 1}]
+    with pytest.raises(DriverFailed, match=NO_LEVEL): driver.run('features', config=f'{name}=9')
+
+
+@table
+def test_quotas(client, driver):
+    id, name = f'limited-{client}', 'producer_byte_rate'
+    assert driver.run('quotas', id=id, config=f'{name}=123456') == [{'set': name}]
+    wait_until(lambda: driver.run('quotas', id=id) == [{'name': name, 'value': 123456}], 'the quota to be known')
+
+
+@table
+def test_throttle(client, driver, broker, new_topic):
+    "Some thousand bytes at once, and no more than some hundred a second allowed."
+    id = f'slow-{client}'
+    entry = AlterEntryData(entity=[EntityData(entity_type='client-id', entity_name=id)],
+                           ops=[OpData(key='producer_byte_rate', value=500.0, remove=False)])
+    with Broker(f'127.0.0.1:{broker.port}') as asking:
+        answer = ask_any_broker(asking, alter_client_quotas, AlterClientQuotasRequest(entries=[entry],
+                                                                                      validate_only=False))
+    assert [each.error_code for each in answer.entries] == [0]
+    topic = new_topic(f'written-by-{id}', 1)
+    assert driver.run('throttle', topic=topic, id=id, count=30) == [{'produced': 30, 'throttled': True}]

@@ -4,17 +4,20 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"sort"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 var (
@@ -305,13 +308,158 @@ func truncate() {
 	}
 }
 
+func allPartitions() kadm.TopicsSet {
+	set := kadm.TopicsSet{}
+	for partition := 0; partition < number("partitions"); partition++ {
+		set.Add(options["topic"], int32(partition))
+	}
+	return set
+}
+
+func logDirs() {
+	admin := newAdmin()
+	defer admin.Close()
+	described, err := admin.DescribeBrokerLogDirs(ctx, 1, allPartitions())
+	check(err)
+	check(described.Error())
+	for _, partition := range described.SortedPartitions() {
+		say(line{"partition": partition.Partition, "dir": partition.Dir, "size": partition.Size})
+	}
+}
+
+func move() {
+	admin := newAdmin()
+	defer admin.Close()
+	answers, err := admin.AlterBrokerReplicaLogDirs(ctx, 1, kadm.AlterReplicaLogDirsReq{options["to"]: allPartitions()})
+	check(err)
+	for _, answer := range answers.Sorted() {
+		check(answer.Err)
+	}
+	say(line{"moved": number("partitions")})
+}
+
+func elect() {
+	admin := newAdmin()
+	defer admin.Close()
+	answers, err := admin.ElectLeaders(ctx, kadm.ElectPreferredReplica, allPartitions())
+	check(err)
+	for partition, answer := range answers[options["topic"]] {
+		if !errors.Is(answer.Err, kerr.ElectionNotNeeded) {
+			check(answer.Err)
+		}
+		say(line{"partition": partition, "elected": answer.Err == nil})
+	}
+}
+
+func reassign() {
+	admin := newAdmin()
+	defer admin.Close()
+	wanted := kadm.AlterPartitionAssignmentsReq{}
+	for partition := 0; partition < number("partitions"); partition++ {
+		wanted.Assign(options["topic"], int32(partition), []int32{int32(number("to"))})
+	}
+	answers, err := admin.AlterPartitionAssignments(ctx, wanted)
+	check(err)
+	check(answers.Error())
+	listed, err := admin.ListPartitionReassignments(ctx, nil)
+	check(err)
+	moving := []int32{}
+	for _, each := range listed.Sorted() {
+		moving = append(moving, each.Partition)
+	}
+	say(line{"moving": moving})
+}
+
+// kadm has no call for it; the request itself is one of kmsg's.
+func quorum() {
+	client := newClient()
+	defer client.Close()
+	request := kmsg.NewPtrDescribeQuorumRequest()
+	request.Topics = []kmsg.DescribeQuorumRequestTopic{{Topic: "__cluster_metadata", Partitions: []kmsg.DescribeQuorumRequestTopicPartition{{Partition: 0}}}}
+	answer, err := request.RequestWith(ctx, client)
+	check(err)
+	check(kerr.ErrorForCode(answer.ErrorCode))
+	partition := answer.Topics[0].Partitions[0]
+	check(kerr.ErrorForCode(partition.ErrorCode))
+	voters := []int32{}
+	for _, voter := range partition.CurrentVoters {
+		voters = append(voters, voter.ReplicaID)
+	}
+	say(line{"leader": partition.LeaderID, "voters": voters})
+}
+
+func features() {
+	admin := newAdmin()
+	defer admin.Close()
+	name, value, _ := strings.Cut(options["config"], "=")
+	level, err := strconv.Atoi(value)
+	check(err)
+	answers, err := admin.UpdateFeatures(ctx, false, kadm.FeatureUpdate{Feature: name, MaxVersionLevel: int16(level), UpgradeType: 1})
+	check(err)
+	check(answers.Error())
+	versions, err := admin.ApiVersions(ctx)
+	check(err)
+	for _, broker := range versions {
+		for _, feature := range broker.Raw().FinalizedFeatures {
+			if feature.Name == name {
+				say(line{"name": name, "level": feature.MaxVersionLevel})
+			}
+		}
+	}
+}
+
+func quotas() {
+	admin := newAdmin()
+	defer admin.Close()
+	id := options["id"]
+	if name, value, set := strings.Cut(options["config"], "="); set {
+		setQuota(admin, id, name, value)
+		return
+	}
+	described, err := admin.DescribeClientQuotas(ctx, false, []kadm.DescribeClientQuotaComponent{{Type: "client-id", MatchName: &id, MatchType: 0}})
+	check(err)
+	for _, entity := range described {
+		for _, quota := range entity.Values {
+			say(line{"name": quota.Key, "value": quota.Value})
+		}
+	}
+}
+
+func setQuota(admin *kadm.Client, id, name, value string) {
+	rate, err := strconv.ParseFloat(value, 64)
+	check(err)
+	answers, err := admin.AlterClientQuotas(ctx, []kadm.AlterClientQuotaEntry{{
+		Entity: kadm.ClientQuotaEntity{{Type: "client-id", Name: &id}},
+		Ops:    []kadm.AlterClientQuotaOp{{Key: name, Value: rate}},
+	}})
+	check(err)
+	for _, answer := range answers {
+		check(answer.Err)
+	}
+	say(line{"set": name})
+}
+
+type waits struct{ longest atomic.Int64 }
+
+func (w *waits) OnBrokerThrottle(_ kgo.BrokerMetadata, wait time.Duration, _ bool) {
+	w.longest.Store(max(w.longest.Load(), int64(wait)))
+}
+
+func throttle() {
+	seen := &waits{}
+	client := newClient(kgo.ClientID(options["id"]), kgo.ProducerLinger(20*time.Millisecond), kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.WithHooks(seen))
+	send(client, 0, number("count"))
+	say(line{"produced": number("count"), "throttled": seen.longest.Load() > 0})
+}
+
 func main() {
 	words := os.Args[2:]
 	for i := 0; i+1 < len(words); i += 2 {
 		options[strings.TrimPrefix(words[i], "--")] = words[i+1]
 	}
 	jobs := map[string]func(){"create": create, "list": list, "describe": describe, "grow": grow, "configure": configure, "delete": remove, "produce": produce, "transact": transact,
-		"copy": copyAll, "consume": consume, "offsets": offsets, "member": member, "groups": groups, "forget": forget, "truncate": truncate}
+		"copy": copyAll, "consume": consume, "offsets": offsets, "member": member, "groups": groups, "forget": forget, "truncate": truncate,
+		"log_dirs": logDirs, "move": move, "elect": elect, "reassign": reassign, "quorum": quorum, "features": features, "quotas": quotas, "throttle": throttle}
 	job, known := jobs[os.Args[1]]
 	if !known {
 		check(fmt.Errorf("this driver has no job %q", os.Args[1]))

@@ -10,8 +10,12 @@ import java.util.stream.*;
 import org.apache.kafka.clients.admin.*;
 import org.apache.kafka.clients.consumer.*;
 import org.apache.kafka.clients.producer.*;
+import org.apache.kafka.common.ElectionType;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.TopicPartitionReplica;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.ElectionNotNeededException;
+import org.apache.kafka.common.quota.*;
 import org.apache.kafka.common.serialization.*;
 
 public class Driver {
@@ -62,6 +66,14 @@ public class Driver {
             case "groups" -> groups();
             case "forget" -> forget();
             case "truncate" -> truncate();
+            case "log_dirs" -> logDirs();
+            case "move" -> move();
+            case "elect" -> elect();
+            case "reassign" -> reassign();
+            case "quorum" -> quorum();
+            case "features" -> features();
+            case "quotas" -> quotas();
+            case "throttle" -> throttle();
             default -> throw new IllegalArgumentException("this driver has no job " + job);
         }
     }
@@ -271,6 +283,76 @@ public class Driver {
     void forget() throws Exception {
         try (Admin admin = admin()) { get(admin.deleteConsumerGroups(List.of(options.get("group"))).all()); }
         say("forgotten", options.get("group"));
+    }
+
+    // --- The broker itself ---
+
+    void logDirs() throws Exception {
+        try (Admin admin = admin()) {
+            get(admin.describeLogDirs(List.of(1)).allDescriptions()).get(1).forEach((dir, described) -> described.replicaInfos().forEach((place, replica) -> {
+                if (place.topic().equals(topic())) say("partition", place.partition(), "dir", dir, "size", replica.size());
+            }));
+        }
+    }
+
+    void move() throws Exception {
+        Map<TopicPartitionReplica, String> wanted = new HashMap<>();
+        for (TopicPartition place : each()) wanted.put(new TopicPartitionReplica(topic(), place.partition(), 1), options.get("to"));
+        try (Admin admin = admin()) { get(admin.alterReplicaLogDirs(wanted).all()); }
+        say("moved", number("partitions"));
+    }
+
+    void elect() throws Exception {
+        try (Admin admin = admin()) {
+            for (var answer : get(admin.electLeaders(ElectionType.PREFERRED, Set.copyOf(each())).partitions()).entrySet()) {
+                Throwable error = answer.getValue().orElse(null);
+                if (error != null && !(error instanceof ElectionNotNeededException)) throw new ExecutionException(error);
+                say("partition", answer.getKey().partition(), "elected", error == null);
+            }
+        }
+    }
+
+    void reassign() throws Exception {
+        try (Admin admin = admin()) {
+            get(admin.alterPartitionReassignments(forEach(Optional.of(new NewPartitionReassignment(List.of(number("to")))))).all());
+            say("moving", get(admin.listPartitionReassignments().reassignments()).keySet().stream().map(TopicPartition::partition).toList());
+        }
+    }
+
+    void quorum() throws Exception {
+        try (Admin admin = admin()) {
+            QuorumInfo quorum = get(admin.describeMetadataQuorum().quorumInfo());
+            say("leader", quorum.leaderId(), "voters", quorum.voters().stream().map(QuorumInfo.ReplicaState::replicaId).toList());
+        }
+    }
+
+    void features() throws Exception {
+        String[] config = options.get("config").split("=");
+        try (Admin admin = admin()) {
+            FeatureUpdate update = new FeatureUpdate(Short.parseShort(config[1]), FeatureUpdate.UpgradeType.UPGRADE);
+            get(admin.updateFeatures(Map.of(config[0], update), new UpdateFeaturesOptions()).all());
+            say("name", config[0], "level", get(admin.describeFeatures().featureMetadata()).finalizedFeatures().get(config[0]).maxVersionLevel());
+        }
+    }
+
+    void quotas() throws Exception {
+        ClientQuotaEntity client = new ClientQuotaEntity(Map.of(ClientQuotaEntity.CLIENT_ID, options.get("id")));
+        ClientQuotaFilter filter = ClientQuotaFilter.contains(List.of(ClientQuotaFilterComponent.ofEntity(ClientQuotaEntity.CLIENT_ID, options.get("id"))));
+        try (Admin admin = admin()) {
+            if (options.containsKey("config")) {
+                String[] config = options.get("config").split("=");
+                get(admin.alterClientQuotas(List.of(new ClientQuotaAlteration(client, List.of(new ClientQuotaAlteration.Op(config[0], Double.valueOf(config[1])))))).all());
+                say("set", config[0]);
+            } else get(admin.describeClientQuotas(filter).entities()).getOrDefault(client, Map.of()).forEach((name, value) -> say("name", name, "value", value));
+        }
+    }
+
+    void throttle() throws Exception {
+        try (var producer = producer("client.id", options.get("id"), "linger.ms", 20)) {
+            send(producer, 0, number("count"));
+            boolean throttled = producer.metrics().values().stream().anyMatch(metric -> metric.metricName().name().equals("produce-throttle-time-max") && (double) metric.metricValue() > 0);
+            say("produced", number("count"), "throttled", throttled);
+        }
     }
 
     void truncate() throws Exception {

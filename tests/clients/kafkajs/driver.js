@@ -180,6 +180,15 @@ const jobs = {
     say({ forgotten: group })
   },
 
+  async reassign() {
+    const assignment = partitions.map(partition => ({ partition, replicas: [number('to')] }))
+    await withAdmin(async admin => {
+      await admin.alterPartitionReassignments({ topics: [{ topic, partitionAssignment: assignment }] })
+      const { topics } = await admin.listPartitionReassignments({ topics: [{ topic, partitions }] })
+      say({ moving: topics.flatMap(each => each.partitions.map(({ partition }) => partition)) })
+    })
+  },
+
   async truncate() {
     const offset = options.before
     await withAdmin(async admin => {
