@@ -8,8 +8,9 @@
 Everything at once: records and transactions of 5000 keys, counted by two instances of a Streams application (exactly
 once, stores with changelogs); a file that a Connect worker reads into a topic (exactly once), and a topic that it
 writes to a file (at least once); keys that are written again and again, read from the beginning every 20 seconds.
-Segments are small, so that the cleaner has work all the time. The broker is killed (-9) at random times, one of the
-instances once (and loses its stores), the worker once. At the end the counts are exact, or the exit code is 1.
+Segments are small, so that the cleaner has work all the time. The broker is killed (-9) at random times, while it
+cleans; one of the instances once (and loses its stores), the worker once. At the end the counts are exact, or the exit
+code is 1.
 
 Needs confluent-kafka, Java 17 with javac, and Maven, which fetches the jars once.
 """
@@ -175,12 +176,30 @@ def watch_cleaner(run: Run):
         seen = now
 
 
+def half_done(directory: Path) -> list[Path]:
+    "The files of a pass that has not ended."
+    return [path for ending in ('cleaned', 'swap') for path in directory.glob(f'*/*.{ending}')]
+
+
+def wait_for_pass(directory: Path, seconds: float = 15):
+    "Until the cleaner is in the middle of something, if that is soon."
+    deadline = time.monotonic() + seconds
+    while not half_done(directory) and time.monotonic() < deadline: time.sleep(0.001)
+
+
 def sizes(directory: Path) -> collections.Counter:
     "Bytes of each topic's logs."
     found = collections.Counter()
     for path in directory.glob('*/*.log'):
         with contextlib.suppress(OSError): found[path.parent.name.rpartition('-')[0]] += path.stat().st_size
     return found
+
+
+def group_exists(pid: int) -> bool:
+    "Whether something that this process has started is still there."
+    try: os.killpg(pid, 0)
+    except ProcessLookupError: return False
+    return True
 
 
 def memory(pid: int) -> int:
@@ -213,7 +232,7 @@ class Soak:
                                      directory/f'state-{number}')) for number in range(2)]
         self.connect = Program('connect', directory,
                                java('org.apache.kafka.connect.cli.ConnectDistributed', worker))
-        self.starts, self.memory = [], []
+        self.starts, self.memory, self.killed = [], [], []
 
     def programs(self) -> list[Program]: return [*self.streams, self.connect, self.broker]
 
@@ -230,7 +249,10 @@ class Soak:
         "kill -9, and a new start."
         if who == 'broker':
             self.memory.append(memory(self.broker.process.pid))
+            wait_for_pass(self.run.directory/'logs')
             self.broker.kill()
+            self.killed.append(self.broker.process.pid)
+            if half_done(self.run.directory/'logs'): self.run.tally['kills in the middle of a pass'] += 1
             time.sleep(1)
             self.starts.append(start_broker(self.broker, self.port))
         elif who == 'connect':
@@ -351,8 +373,8 @@ def check_broker(soak: Soak) -> list[str]:
     if (after := load.end_offsets(run)) != before: run.complain(f'end offsets {after} after the start, {before} before')
     soak.broker.stop()
     if said := soak.broker.err.read_text(errors='replace'): run.complain(f'the broker said on stderr:\n{said[-4000:]}')
-    left = [path for path in (run.directory/'logs').rglob('*') if path.suffix in ('.cleaned', '.swap')]
-    if left: run.complain(f'left behind: {left}')
+    if left := half_done(run.directory/'logs'): run.complain(f'left behind: {left}')
+    if orphans := [pid for pid in soak.killed if group_exists(pid)]: run.complain(f'processes left behind: {orphans}')
     rows = ['| topic | offsets given out | bytes now | times cleaned |', '|---|--:|--:|--:|']
     return rows + [f'| {name} | {before[name]:,} | {on_disk[name]:,} | {run.passes[name]:,} |'
                    for name in sorted(before)]
