@@ -362,7 +362,8 @@ def check_sink(soak: Soak) -> str:
 
 
 def check_broker(soak: Soak) -> list[str]:
-    "A clean stop, and a clean start after it: the same offsets, and nothing on stderr in all that time."
+    """A clean stop, and a clean start after it: the same offsets, a directory that the doctor finds in order, and
+    nothing on stderr in all that time."""
     run = soak.run
     before = load.end_offsets(run)
     on_disk = sizes(run.directory/'logs')
@@ -373,6 +374,9 @@ def check_broker(soak: Soak) -> list[str]:
     if (after := load.end_offsets(run)) != before: run.complain(f'end offsets {after} after the start, {before} before')
     soak.broker.stop()
     if said := soak.broker.err.read_text(errors='replace'): run.complain(f'the broker said on stderr:\n{said[-4000:]}')
+    doctor = subprocess.run([sys.executable, '-m', 'kafka_scratch', 'doctor', run.directory/'server.properties'],
+                            cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
+    if doctor.returncode: run.complain(f'the doctor said:\n{doctor.stdout[-4000:]}{doctor.stderr[-2000:]}')
     if left := half_done(run.directory/'logs'): run.complain(f'left behind: {left}')
     if orphans := [pid for pid in soak.killed if group_exists(pid)]: run.complain(f'processes left behind: {orphans}')
     rows = ['| topic | offsets given out | bytes now | times cleaned |', '|---|--:|--:|--:|']
