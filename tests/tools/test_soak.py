@@ -12,6 +12,7 @@ pytest.importorskip('confluent_kafka')
 sys.path.insert(0, str(ROOT/'tools'))
 import soak
 import soak_load
+import soak_programs
 from soak_load import Run
 
 
@@ -84,8 +85,8 @@ def test_items(tmp_path, monkeypatch, written, complaint):
 
 def test_a_pass_that_has_not_ended(tmp_path):
     (tmp_path/'orders-0').mkdir()
-    assert soak.half_done(tmp_path) == []
+    assert soak_programs.half_done(tmp_path) == []
     (tmp_path/'orders-0'/'00000000000000000000.log.cleaned').touch()
-    assert len(soak.half_done(tmp_path)) == 1
+    assert len(soak_programs.half_done(tmp_path)) == 1
     (tmp_path/'cleaner-offset-checkpoint').write_text('0\n1\norders 0 17\n')
-    assert soak.read_checkpoint(tmp_path/'cleaner-offset-checkpoint') == {('orders', '0'): 17}
+    assert soak_programs.read_checkpoint(tmp_path/'cleaner-offset-checkpoint') == {('orders', '0'): 17}
