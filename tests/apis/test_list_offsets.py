@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from size import needs_kafka
-from broker_process import FIXTURES, ROOT, Client, running
+from broker_process import FIXTURES, ROOT, Client, running, wait_until
 from node_by_hand import node_with
 from declarations import check, needs_jars, of_jars, of_kafka_python
 from edge_cases import PRODUCE, read_cases, recorded_broker
@@ -19,6 +19,7 @@ from wire_frames import WIRE, frames_of, spans_touch
 sys.path.insert(0, str(ROOT))
 from benchmarks import real_kafka
 
+from kafka_scratch.wire.codes import ErrorCode
 from kafka_scratch.wire.frames import RequestHeader, ResponseHeader
 from kafka_scratch.apis.api import Call, Node, explain_request, explain_response, find_api, read_request
 from kafka_scratch.apis.list_offsets import CLIENT, EARLIEST, EARLIEST_LOCAL, LATEST, LATEST_TIERED, MAX_TIMESTAMP
@@ -359,9 +360,13 @@ def test_side_by_side_with_a_running_kafka(tmp_path):
         kafka.create_topics({'orders': 3})
         for partition, batch in ((0, timed_batch(100, 900, 200)), (0, timed_batch(300, 400)),
                                  (1, timed_batch(150, 150, 100, attributes=1))):
-            response = ProduceResponse.decode(client.ask(produced('orders', partition, batch)), 9,
-                                              8 + produce.response_header_version(9))
-            assert response.responses[0].partition_responses[0].error_code == 0
+            def stored() -> bool:
+                response = ProduceResponse.decode(client.ask(produced('orders', partition, batch)), 9,
+                                                  8 + produce.response_header_version(9))
+                error = response.responses[0].partition_responses[0].error_code
+                assert error in (0, ErrorCode.NOT_LEADER_OR_FOLLOWER)   # which a new leader may say for a moment
+                return error == 0
+            wait_until(stored, 'Kafka to store a batch')
         logs = {number: open_log(shutil.copytree(kafka.log_dir/f'orders-{number}',
                                                  tmp_path/'copies'/f'orders-{number}').__fspath__()) for number
                                                  in range(3)}

@@ -206,7 +206,7 @@ def test_a_number_in_a_file_is_read_within_its_bounds_or_refused_with_them(name,
     try: assert read_setting(properties, name) == number
     except ConfigError as error:
         least, most = map(
-            int, re.fullmatch(rf'a file, line 7: {name} takes a whole number from (-?\d+) to (\d+), not .*',
+            int, re.fullmatch(rf'a file, line 7: {name} takes a (?:whole )?number from (-?\d+) to (\d+), not .*',
                               str(error)).groups())
         assert not least <= number <= most
     else: check_value(setting, number)
