@@ -27,6 +27,7 @@ if __package__ in (None, ''):  # started as a file: make the repository's root i
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / 'tests' / 'helpers'))
 from benchmarks import log_requests, machine, processes, real_kafka, wire
 from benchmarks.processes import note
+from benchmarks.requests import write_properties
 
 RESULTS = Path(__file__).parent / 'results'
 SEGMENT = 512 << 20
@@ -84,7 +85,7 @@ def clean_with_ours(directory: Path, memory: int) -> dict:
     from kafka_scratch.log.recovery import close_log, open_log
     log = open_log(str(directory), LogConfig(cleanup_policy='compact', segment_bytes=SEGMENT))
     worker, first, passes = Worker(memory, 0.9, 1e18), None, 0
-    began, before, done = time.monotonic(), log.size, 0
+    began, before = time.monotonic(), log.size
     try:
         while (found := cleanable(log, first, 0)).dirty_bytes:
             line, news = pass_to_json(begin_pass(log, found, time.time_ns() // 1_000_000)), []
@@ -94,7 +95,7 @@ def clean_with_ours(directory: Path, memory: int) -> dict:
                 if 'made' not in answer: continue
                 made = Cleaned(*answer['made'])
                 remove_all(take_over(log, made, *load_cleaned(log, made)))
-            first, passes, done = news[-1]['end'], passes + 1, done + news[-1]['done']
+            first, passes = news[-1]['end'], passes + 1
         return figures(worker.process.pid, began, before, log.size, passes)
     finally:
         worker.stop()
@@ -260,9 +261,8 @@ class start_ours:
     def __init__(self, directory: Path, settings: dict):
         self.port = processes.free_port()
         self.file, self.output = directory / 'server.properties', directory / 'out'
-        lines = {'node.id': 1, 'listeners': f'PLAINTEXT://127.0.0.1:{self.port}',
-                 'log.dirs': directory / 'logs', **settings}
-        self.file.write_text(''.join(f'{key}={value}\n' for key, value in lines.items()))
+        write_properties(self.file, self.port, directory / 'logs')
+        with open(self.file, 'a') as file: file.writelines(f'{key}={value}\n' for key, value in settings.items())
     def __enter__(self):
         self.process = processes.start([sys.executable, '-m', 'kafka_scratch.broker.server', self.file], self.output)
         processes.wait_for_port(self.port, self.process, 60, self.output)

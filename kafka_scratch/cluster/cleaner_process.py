@@ -87,7 +87,6 @@ class Worker:
 
     def do(self, line: str, tell):
         "Lets the process do a pass; `tell` is called with what it says. It returns when the pass is over."
-        news = {}
         try:
             self.process.stdin.write(line.encode() + b'\n')
             self.process.stdin.flush()

@@ -4,8 +4,7 @@
 
 # %% auto #0
 __all__ = ['CleanerSettings', 'LogCleaner', 'compacted_topics', 'log_dir_of', 'log_of', 'find_dirtiest', 'look_at', 'run_pass',
-           'take_made', 'name_of', 'megabytes', 'pass_text', 'attempt_pass', 'remove_cleaned', 'keep_clean',
-           'begin_worker', 'end_worker']
+           'take_made', 'name_of', 'megabytes', 'pass_text', 'attempt_pass', 'remove_cleaned', 'keep_clean']
 
 # %% ../../nbs/101_cluster.log_cleaner.ipynb #58cf2a9f
 import asyncio, os, threading, time
@@ -17,6 +16,7 @@ from .properties import Properties
 from .settings_table import read_settings
 from ..log.segments import segments
 from ..log.partition import PartitionLog
+from ..log.swap import segment_files
 from ..log.cleanable import Cleanable, cleanable, is_due
 
 # ## Which log next?
@@ -34,8 +34,6 @@ class LogCleaner:
         self.at_work = set()       # logs that are being cleaned,
         self.uncleanable = set()   # and those that can't be
         self.looked_at = set()     # names of logs that nobody has opened, and that we have looked at
-        self.begun = set()         # the processes
-        self.passes = 0
 
 # %% ../../nbs/101_cluster.log_cleaner.ipynb #59a40c17
 def compacted_topics(logs: Logs) -> list:
@@ -109,7 +107,6 @@ async def run_pass(cleaner: LogCleaner, worker: Worker, log: PartitionLog, found
     if directory:
         directory.offsets[CLEANER][log.topic, log.partition] = answer['end']
         save_cleaned(directory)
-    cleaner.passes += 1
     if answer['done'] > 1 << 24: cleaner.say(pass_text(log, found, answer, size, time.monotonic() - began))
 
 # %% ../../nbs/101_cluster.log_cleaner.ipynb #528a072e
@@ -158,9 +155,10 @@ async def attempt_pass(cleaner: LogCleaner, worker: Worker, log: PartitionLog, f
 
 def remove_cleaned(directory: str):
     "Removes the files of a pass that won't be taken over."
-    try: names = [name for name in os.listdir(directory) if name.endswith('.cleaned')]
+    from kafka_scratch.log.clean_log import remove_all
+    try: files = segment_files(directory)
     except FileNotFoundError: return
-    for name in names: os.unlink(os.path.join(directory, name))
+    remove_all([file.path for file in files if file.ending == '.cleaned'])
 
 # ## For ever
 # %% ../../nbs/101_cluster.log_cleaner.ipynb #4973899f
@@ -174,21 +172,14 @@ async def keep_clean(cleaner: LogCleaner, idle: float = 60):
                 cleaner.logs.note(f"can't look for logs to clean: {error}")
                 found = None
             if found is None:
-                if worker and time.monotonic() - last > idle: worker = end_worker(cleaner, worker)
+                if worker and time.monotonic() - last > idle:
+                    worker.stop()
+                    worker = None
                 await asyncio.sleep(max(cleaner.backoff / 1000, 0.01))
                 continue
             if found[0] in cleaner.at_work: continue   # another cleaner was quicker
-            if worker is None: worker = begin_worker(cleaner)
-            if not await attempt_pass(cleaner, worker, *found): worker = end_worker(cleaner, worker)
+            if worker is None: worker = Worker(*cleaner.settings)
+            if not await attempt_pass(cleaner, worker, *found): worker = None   # it was stopped
             last = time.monotonic()
     finally:
-        if worker: end_worker(cleaner, worker)
-
-def begin_worker(cleaner: LogCleaner) -> Worker:
-    worker = Worker(*cleaner.settings)
-    cleaner.begun.add(worker)
-    return worker
-
-def end_worker(cleaner: LogCleaner, worker: Worker) -> None:
-    worker.stop()
-    cleaner.begun.discard(worker)
+        if worker: worker.stop()
